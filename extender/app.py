@@ -47,6 +47,7 @@ from extender.state.host_usage import HostUsage
 from extender.state.ledger import Ledger
 from extender.state.namespaces import NamespaceWatcher
 from extender.state.placement_change import apply_placement
+from extender.state.pod_groups import PodGroupWatcher
 from extender.state.reported_refusals import ReportedRefusals
 from extender.state.sync import (
     RESOURCES,
@@ -234,6 +235,7 @@ class Extender:
             self._evictor.run(),
             keep_running("shadow", self._components.shadow_judge.run),
             self._denied_calls.run(),
+            PodGroupWatcher(self._api, self._components.groups, self._metrics).run(),
             self._drift_check.run(),
         ]
         if namespace := self._settings.usage_leases.namespace:

@@ -26,6 +26,7 @@ from extender.scheduling.rejection_cache import RejectionCache
 from extender.scheduling.shadow_judge import ShadowJudge
 from extender.scheduling.verbs import Verbs
 from extender.settings import ExtenderConfiguration
+from extender.state.group_fit import GroupFit
 from extender.state.host_usage import HostUsage
 from extender.state.ledger import Ledger
 from extender.state.ledger_problems import LedgerProblem
@@ -34,6 +35,7 @@ from extender.state.nominator import Nominator
 from extender.state.pending_preemptions import PendingPreemptions
 from extender.state.placement_change import apply_placement
 from extender.state.pod_client import PodClient
+from extender.state.pod_groups import PodGroups
 from extender.state.soft_reservations import SoftReservations
 from extender.state.sync import ProblemReporter, ReadinessCheck
 from extender.wire.args import ArgsReader
@@ -66,6 +68,7 @@ class Components:
     placements_view: PlacementsView
     explain_view: ExplainView
     generations: PodGenerations
+    groups: PodGroups
     cache_rebuild: CacheRebuild
 
     async def apply_settings(
@@ -150,6 +153,8 @@ def build_components(  # noqa: PLR0913 - what the parts share
     places = NamedPlaces(ledger, soft_reservations, settings, readiness, clock=clock)
     engine = Engine(nominator, settings.select_policies(), soft_reservations=soft_reservations, hosts=hosts.rooms)
     generations = PodGenerations(engine)
+    groups = PodGroups()
+    group_fit = GroupFit(ledger, groups)
     binder = Binder(
         ledger=ledger,
         nominator=nominator,
@@ -169,6 +174,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
         engine=engine,
         nominator=nominator,
         pods=pods,
+        group_fit=group_fit,
         metrics=metrics,
         readiness=readiness,
         clock=clock,
@@ -200,6 +206,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
         generations=generations,
         shadow_judge=shadow_judge,
         rejections=rejections,
+        group_fit=group_fit,
         events=events,
     )
     preemption = Preemption(
@@ -233,7 +240,8 @@ def build_components(  # noqa: PLR0913 - what the parts share
         ),
         placements_view=PlacementsView(ledger, soft_reservations, nominator),
         shadow_judge=shadow_judge,
-        explain_view=ExplainView(ledger, nominator, engine, generations),
+        explain_view=ExplainView(ledger, nominator, engine, generations, group_fit),
         generations=generations,
+        groups=groups,
         cache_rebuild=cache_rebuild,
     )

@@ -21,6 +21,7 @@ class EventReason(StrEnum):
     OVERCOMMITTED = "GPUMemoryOvercommitDetected"
     UNIT_MISMATCH = "GPUMemoryUnitMismatch"
     REQUEST_NOT_VALID = "GPUMemoryRequestNotValid"
+    GROUP_DOES_NOT_FIT = "GPUMemoryGroupDoesNotFit"
     EVICTED = "GPUMemoryEvicted"
     NOT_EVICTED = "GPUMemoryNotEvicted"
     CONFIGURATION_APPLIED = "GPUMemoryConfigurationApplied"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from extender.scheduling.pod_generations import PodGenerations
+from extender.state.group_fit import GroupFit
 from extender.state.ledger import Ledger
 from extender.state.nominator import Nominator
 from policies.engine.engine import Engine
@@ -32,8 +33,16 @@ class UnknownSubjectError(Exception):
 class ExplainView:
     """Over one ledger."""
 
-    def __init__(self, ledger: Ledger, nominator: Nominator, engine: Engine, generations: PodGenerations) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        nominator: Nominator,
+        engine: Engine,
+        generations: PodGenerations,
+        group_fit: GroupFit,
+    ) -> None:
         self._ledger = ledger
+        self._group_fit = group_fit
         self._nominator = nominator
         self._engine = engine
         self._generations = generations
@@ -62,6 +71,7 @@ class ExplainView:
     def describe_request(self, pod: Pod, pod_request: PodRequest) -> Json:
         """What the pod asks for, and the policy that ranks nodes for it."""
         request = pod_request.card_request
+        shortfall = self._group_fit.find_shortfall(pod)
         return {
             "generation": self._generations.current,
             "policy": self._engine.choose_policy(pod_request).name,
@@ -71,6 +81,7 @@ class ExplainView:
             "units": request.units,
             "count": request.count,
             "whole": request.whole,
+            "groupObstacle": None if shortfall is None else str(shortfall),
         }
 
     def describe_nodes(self, pod: Pod, pod_request: PodRequest) -> Iterator[Json]:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from extender.metrics import ExtenderMetrics
 from extender.requeue.dry_run import DryRun
 from extender.requeue.unschedulable_pods import Rejection, UnschedulablePods, is_waiting
+from extender.state.group_fit import GroupFit
 from extender.state.ledger import Ledger
 from extender.state.nominator import Nominator
 from extender.state.pod_client import PodClient
@@ -90,6 +91,7 @@ class PodActivator:
         engine: Engine,
         nominator: Nominator,
         pods: PodClient,
+        group_fit: GroupFit,
         metrics: ExtenderMetrics,
         readiness: ReadinessCheck,
         clock: Callable[[], float],
@@ -98,6 +100,7 @@ class PodActivator:
         self._engine = engine
         self._nominator = nominator
         self._pods = pods
+        self._group_fit = group_fit
         self._metrics = metrics
         self._readiness = readiness
         self._clock = clock
@@ -307,6 +310,10 @@ class PodActivator:
     ) -> Activation | None:
         _, pod, rejection = candidate
         if pod.request is None:
+            return None
+        if self._group_fit.find_shortfall(pod) is not None:
+            rejection.seen_generation = max(rejection.seen_generation, capacity_generation)
+            rejection.placeable_since = None
             return None
         policy = self._engine.choose_policy(pod.request)
         avoided_nodes = rejection.avoided_nodes if now < rejection.backs_off_until else ()

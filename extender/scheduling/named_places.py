@@ -14,7 +14,7 @@ from cachetools import TTLCache
 
 from extender.settings import ExtenderConfiguration
 from extender.state.ledger import Ledger
-from extender.state.places import HoldEnd
+from extender.state.places import HeldPlace, HoldEnd
 from extender.state.soft_reservations import SoftReservations
 from extender.state.sync import ReadinessCheck
 from policies.engine.engine import Engine
@@ -28,6 +28,10 @@ EXPIRY_INTERVAL_SECONDS = 1.0
 RECENT_SECONDS = 5.0
 """A scheduler writes within less how an attempt has failed."""
 MAX_RECENT = 10_000
+NOMINATION_SECONDS = 5.0
+"""How long a place of Kubernetes' own groups is held without a nomination. The scheduler writes it as soon as all pods of the
+group have a node, or binds them. It tries a group that has failed every ten seconds, and each time the places that it finds are
+held again: between, others get a chance."""
 
 
 class Attempt(NamedTuple):
@@ -66,12 +70,14 @@ class NamedPlaces:
             self.end_old_holds()
 
     def end_old_holds(self) -> None:
-        """Also those of pods that were deleted before their place was named: a ledger that is fresh would know them by then."""
+        """Also those of groups whose attempts failed, and of pods that a fresh ledger would know by then if they existed."""
         is_fresh = not self._readiness.find_unready_reason()
         for held in self._ledger.places.list_held_places():
             age, uid = self._ledger.get_age_seconds(held), held.pod.uid
             if age >= self._max_seconds:
                 self._ledger.release_held_place(uid, "expired")
+            elif age >= NOMINATION_SECONDS and _must_be_nominated(held):
+                self._ledger.release_held_place(uid, "failed")
             elif is_fresh and age >= self._stale_seconds and self._ledger.get_pod(uid) is None:
                 self._ledger.release_held_place(uid, "gone")
 
@@ -122,3 +128,9 @@ class NamedPlaces:
 
     def _may_bind_late(self, pod: Pod) -> bool:
         return pod.may_bind_late or pod.scheduler_name in self._schedulers
+
+
+def _must_be_nominated(held: HeldPlace) -> bool:
+    """Whether a pod that waits for this place has a nomination, and this one has not: its group was not placed."""
+    group = held.pod.group
+    return group is not None and group.kind == "podgroups.scheduling.k8s.io" and not held.is_confirmed

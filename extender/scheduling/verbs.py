@@ -21,6 +21,7 @@ from extender.scheduling.pod_generations import PodGenerations
 from extender.scheduling.rejection_cache import CachedRejection, RejectionCache, RejectionGeneration
 from extender.scheduling.shadow_judge import ShadowJudge
 from extender.settings import DecisionSettings
+from extender.state.group_fit import GroupFit
 from extender.state.ledger import Ledger
 from extender.state.nominator import Nominator
 from extender.state.sync import ReadinessCheck
@@ -78,6 +79,7 @@ class Verbs:
         generations: PodGenerations,
         shadow_judge: ShadowJudge,
         rejections: RejectionCache,
+        group_fit: GroupFit,
         events: EventRecorder,
     ) -> None:
         self._ledger = ledger
@@ -93,6 +95,7 @@ class Verbs:
         self._generations = generations
         self._shadow_judge = shadow_judge
         self._rejections = rejections
+        self._group_fit = group_fit
         self._events = events
         self._rejected = {reason.value: metrics.rejected_nodes.labels(reason.value) for reason in UnfitReason}
         self._binds = metrics.binds
@@ -195,6 +198,11 @@ class Verbs:
             self._report_unpaid(scheduling_request.pod, pod_request, rejection.reasons)
             return VerbResponse(rejection.body, "no", generation=self._generations.current)
         outcome = self._engine.filter_nodes(names, pod_request, uid)
+        shortfall = self._group_fit.find_shortfall(scheduling_request.pod) if outcome.passed else None
+        if shortfall is not None:
+            self._listener.on_filter_answered(uid, names, fits=False)
+            self._events.record_pod_event(scheduling_request.pod, EventReason.GROUP_DOES_NOT_FIT, str(shortfall))
+            return self._build_filter_response(outcome.with_all_refused(UnfitReason.GROUP))
         self._listener.on_filter_answered(uid, names, fits=bool(outcome.passed))
         if not outcome.passed:
             response = self._build_filter_response(outcome)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, KeysView, Mapping, ValuesView
 from typing import NamedTuple
 
 from extender.state.namespaces import PlacementInForce
 from extender.state.pods_by_node import PodsByNode
 from vrampack.cards.pod import Pod
+from vrampack.cards.pod_group import GroupKey
 
 
 class SettledPod(NamedTuple):
@@ -24,6 +26,7 @@ class KnownPods:
         self._pods: dict[str, Pod] = {}
         self._bound = PodsByNode()
         self._unbound: dict[str, None] = {}
+        self._by_group: defaultdict[GroupKey, dict[str, None]] = defaultdict(dict)
 
     def get_pod(self, uid: str) -> Pod | None:
         return self._pods.get(uid)
@@ -41,6 +44,9 @@ class KnownPods:
 
     def list_on_node(self, name: str) -> Collection[Pod]:
         return [self._pods[uid] for uid in self._bound.list_pods(name)]
+
+    def list_in_group(self, group: GroupKey) -> list[Pod]:
+        return [self._pods[uid] for uid in self._by_group.get(group, ())]
 
     def select_pods(self, uids: Iterable[str]) -> list[Pod]:
         """The pods with these uids, which must all be known."""
@@ -61,6 +67,8 @@ class KnownPods:
         """Add or replace the pod. Returns what was known of it."""
         known = self._pods.get(pod.uid)
         self._pods[pod.uid] = pod
+        if known is not None and known.group not in (None, pod.group):
+            self._leave_group(known.group, pod.uid)
         if known is not None and known.node_name and known.node_name != pod.node_name:
             self._bound.remove_pod(known.node_name, pod.uid)
         if pod.node_name:
@@ -68,6 +76,8 @@ class KnownPods:
             self._unbound.pop(pod.uid, None)
         else:
             self._unbound[pod.uid] = None
+        if pod.group is not None:
+            self._by_group[pod.group][pod.uid] = None
         return known
 
     def remove_pod(self, uid: str) -> Pod | None:
@@ -76,7 +86,15 @@ class KnownPods:
         self._unbound.pop(uid, None)
         if pod is not None and pod.node_name:
             self._bound.remove_pod(pod.node_name, uid)
+        if pod is not None and pod.group is not None:
+            self._leave_group(pod.group, uid)
         return pod
+
+    def _leave_group(self, group: GroupKey, uid: str) -> None:
+        members = self._by_group.get(group, {})
+        members.pop(uid, None)
+        if not members:
+            self._by_group.pop(group, None)
 
     def _settle(self, pod: Pod, in_force: PlacementInForce, settled: SettledPod | None = None) -> SettledPod:
         if settled is None or settled.before is not pod or not in_force.has_labels_of(settled.after):

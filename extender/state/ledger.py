@@ -28,6 +28,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from cachetools import TTLCache
+
 from extender.state.known_pods import KnownPods, SettledPod, list_touched_nodes
 from extender.state.ledger_changes import LedgerChanges
 from extender.state.ledger_listener import LedgerListener
@@ -42,9 +44,14 @@ from vrampack.cards.capacity_change import has_changed_cards, has_gained_capacit
 from vrampack.cards.holding import Hold, build_bound_hold, build_reserved_hold, get_display_order, index_cards
 from vrampack.cards.node import Node, NodeFacts
 from vrampack.cards.pod import Pod
+from vrampack.cards.pod_group import GroupKey
 from vrampack.cards.profiles import NO_SETTINGS, PlacementSettings
 from vrampack.cards.resource_version import is_later_version
 from vrampack.cards.scheduler_totals import count_unasked_units, has_gained_units
+
+REMOVED_SECONDS = 30.0
+"""How long removed pods are remembered. The scheduler tries a group of pods in one go, at most some seconds."""
+MAX_REMOVED = 10_000
 
 
 class Ledger:
@@ -70,6 +77,8 @@ class Ledger:
         """The nodes to which unbound pods are nominated."""
         self._reported_problems = ReportedProblems()
         self._changes = LedgerChanges()
+        self._removed: TTLCache[str, None] = TTLCache(MAX_REMOVED, REMOVED_SECONDS, timer=clock)
+        """Pods for which a scheduler may still ask: it hears of the end of a pod later than we, or has begun with it."""
         self._fetched: set[str] = set()
         """Known pods that were fetched one by one since the last list began: newer than that list."""
 
@@ -152,6 +161,10 @@ class Ledger:
     def list_pods(self) -> Iterable[Pod]:
         return self._pods.list_pods()
 
+    def list_group(self, group: GroupKey) -> list[Pod]:
+        """The pods of a group that ask for memory, bound and unbound."""
+        return self._pods.list_in_group(group)
+
     def list_unbound_pods(self) -> list[Pod]:
         return self._pods.list_unbound()
 
@@ -193,6 +206,10 @@ class Ledger:
             return self._build_node_without(name, lambda hold: hold.pod.uid == uid)
         return self._nodes.get(name)
 
+    def get_node_without_held(self, name: str, uids: Collection[str]) -> Node | None:
+        """The node as these pods find it together: the places that are held for them there count as free."""
+        return self._build_node_without(name, lambda hold: hold.state == "held" and hold.pod.uid in uids)
+
     def list_holds(self, node_name: str) -> list[Hold]:
         """What each pod holds on a node, in the order of namespace and name."""
         facts = self._facts.get(node_name) or NodeFacts(node_name)
@@ -222,6 +239,8 @@ class Ledger:
     def remove_pod(self, uid: str) -> None:
         """Release all that the pod holds."""
         pod = self._pods.remove_pod(uid)
+        if pod is not None:
+            self._removed[uid] = None
         self._fetched.discard(uid)
         for name in list_touched_nodes(pod, None) | self._end_place(uid, "gone"):
             self._rebuild_node(name)
@@ -271,11 +290,13 @@ class Ledger:
     def hold_place(
         self, pod: Pod, node_name: str, allocation: Allocation, score: float, *, may_hear_of_earlier: bool = False
     ) -> None:
-        """Count the place for a pod that may be bound late, unless it is bound or a Binding of it is under way."""
+        """Count the place for a pod that may be bound late, unless it is bound or gone, or a Binding of it is under way."""
         known = self._pods.get_pod(pod.uid)
         if known is not None and is_later_version(known.resource_version, than=pod.resource_version):
             pod = known
         if pod.node_name or pod.is_terminating or self.places.get_reservation(pod.uid) is not None:
+            return
+        if known is None and pod.uid in self._removed:
             return
         self.release_held_place(pod.uid, "filtered")
         self.places.put_place(

@@ -32,6 +32,11 @@ class FilterOutcome:
             {name: reason for name, reason in self.unresolvable.items() if name != passed_name},
         )
 
+    def with_all_refused(self, reason: UnfitReason) -> FilterOutcome:
+        """The same outcome, with every node that fits refused for this reason."""
+        refused = dict.fromkeys(self.passed, reason.value)
+        return FilterOutcome([], self.unschedulable | refused, self.unresolvable)
+
 
 class _ReasonTexts(dict[FitClass, str]):
     """The reason of each class for requests of one size that do not fit."""

@@ -44,6 +44,7 @@ LATER = [
     "card has as many containers as its node can limit",
     "card unhealthy or cordoned",
     "node not seen yet",
+    "its group does not fit",
 ]
 
 

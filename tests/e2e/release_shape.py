@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -21,9 +21,9 @@ SHAPE = MANIFESTS / ("second-scheduler" if HAS_MUTATING_POLICIES else "before-1.
 
 
 @contextmanager
-def start_release(folder: Path) -> Iterator[ControlPlane]:
+def start_release(folder: Path, *, apiserver_flags: Sequence[str] = ()) -> Iterator[ControlPlane]:
     """Its pods are left out: tests start the two programs themselves."""
-    with ControlPlane.start(folder) as running:
+    with ControlPlane.start(folder, apiserver_flags=apiserver_flags) as running:
         items = [item for item in yaml.safe_load_all(render_manifests(SHAPE)) if item["kind"] not in WORKLOADS]
         whole = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
         running.kubectl("apply", "--warnings-as-errors", "-f", "-", input=whole)

@@ -13,11 +13,13 @@ from extender.requeue.activator import Activation, PodActivator
 from extender.scheduling.cache_rebuild import CacheRebuild
 from extender.scheduling.engine_follower import EngineFollower
 from extender.scheduling.mix_learner import MixLearner
+from extender.state.group_fit import GroupFit
 from extender.state.host_usage import HostUsage
 from extender.state.ledger import Ledger
 from extender.state.nominator import Nominator
 from extender.state.pending_preemptions import PendingPreemptions
 from extender.state.pod_client import PodClient
+from extender.state.pod_groups import PodGroups
 from extender.state.soft_reservations import SoftReservations
 from extender.state.sync import ProblemReporter
 from policies.engine.engine import Engine
@@ -90,6 +92,7 @@ class ActivatorHarness:
                 started_ns=7,
                 hosts=HostUsage(is_kept=False),
             ),
+            group_fit=GroupFit(self.ledger, PodGroups()),
             metrics=self.metrics,
             readiness=self.readiness,
             clock=lambda: self.seconds,

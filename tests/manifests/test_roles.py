@@ -18,6 +18,11 @@ EXTENDER_ROLE: list[Json] = [
     {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
     {"apiGroups": ["resource.k8s.io"], "resources": ["deviceclasses"], "verbs": ["list"]},
+    {
+        "apiGroups": ["scheduling.k8s.io", "scheduling.x-k8s.io"],
+        "resources": ["podgroups"],
+        "verbs": ["list", "watch"],
+    },
 ]
 AGENT = "vrampack-system/vrampack-agent"
 

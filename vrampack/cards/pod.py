@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vrampack.cards.pod_group import GroupKey
 from vrampack.cards.records import Record, UnreadableRecord
 from vrampack.cards.request import PodRequest
 from vrampack.cards.resource_version import is_later_version
@@ -36,6 +37,8 @@ class Pod:
     """Its namespace's labels that rules or profiles name."""
     may_bind_late: bool = False
     """Whether a scheduler may wait long before it binds it: for a volume, a resource claim or the rest of its group."""
+    group: GroupKey | None = None
+    """The group whose pods its scheduler starts together; None without one, and for a pod that requests nothing."""
     failed_attempt: str = ""
     """Why no scheduler could place it, by its PodScheduled condition, as a digest; empty if none has said so."""
     is_gated: bool = False

@@ -223,6 +223,8 @@ class UnfitReason(Enum):
     UNHEALTHY = "card unhealthy or cordoned", FitCheck(_select_usable, must_be_paid=True)
     NOT_SEEN = "node not seen yet"
     """The verdict on a node that the ledger does not have; it has no check."""
+    GROUP = "its group does not fit"
+    """The verdict on every node that the pod alone would fit, where not enough pods of its group would; it has no check."""
 
     _value_: str
     check: FitCheck | None

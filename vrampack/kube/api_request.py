@@ -35,8 +35,16 @@ class ApiRequest:
         return self.patch if self.method == "PATCH" else "application/json"
 
 
+GROUPS = {
+    "leases": "/apis/coordination.k8s.io/v1",
+    "podgroups.scheduling.k8s.io": "/apis/scheduling.k8s.io/v1alpha2",
+    "podgroups.scheduling.x-k8s.io": "/apis/scheduling.x-k8s.io/v1alpha1",
+}
+"""API groups, with the version that is read, of the resources outside the core group. One name may be in several groups."""
+
+
 def build_path(resource: str, namespace: str = "", name: str = "") -> str:
     """The path of an object, or of all objects of a namespace or of the cluster."""
-    group = "/apis/coordination.k8s.io/v1" if resource == "leases" else "/api/v1"
+    group = GROUPS.get(resource, "/api/v1")
     scope = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
-    return f"{group}{scope}/{resource}" + (f"/{quote(name, safe='')}" if name else "")
+    return f"{group}{scope}/{resource.partition('.')[0]}" + (f"/{quote(name, safe='')}" if name else "")

@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from vrampack.cards.pod_group import GroupKind
 from vrampack.kube.answers import build_answer_error, check_answer, decode_answer
 from vrampack.kube.api_request import MERGE_PATCH, STRATEGIC_MERGE_PATCH, ApiRequest, build_path
 from vrampack.kube.credentials import Credentials
@@ -32,7 +33,7 @@ from vrampack.kube.list_page import MAX_OBJECT_BYTES, ListPage, build_page_query
 from vrampack.kube.objects import NodeObject, PodObject
 from vrampack.kube.watch_reader import ByteStream
 
-Resource = Literal["pods", "nodes", "namespaces", "leases"]
+Resource = Literal["pods", "nodes", "namespaces", "leases"] | GroupKind
 
 DEFAULT_TIMEOUT_SECONDS = 30.0
 SUCCESS = ("Status", "")

@@ -17,6 +17,7 @@ from vrampack.cards.env_injection import MIRROR_ANNOTATION, VISIBLE_DEVICES_VARI
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node_annotations import NodeReading, read_node
 from vrampack.cards.pod import Pod
+from vrampack.cards.pod_group import GroupKey
 from vrampack.cards.records import read_record
 from vrampack.cards.request import ContainerKind, ContainerSpec, read_pod_request, take_requesting_containers
 
@@ -79,6 +80,15 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def has_resource_claims(self) -> bool:
         return bool(_LIST.decode(self.resource_claims))
+
+
+class SchedulingGroup(msgspec.Struct, frozen=True, rename="camel"):
+    """Of a pod's spec."""
+
+    pod_group_name: str | None = None
+
+
+_SCHEDULING_GROUP = msgspec.json.Decoder(SchedulingGroup | None)
 
 
 class PodCondition(msgspec.Struct, frozen=True):
@@ -198,6 +208,37 @@ class NamespaceObject(msgspec.Struct, frozen=True):
     """A v1.Namespace."""
 
     metadata: ObjectMeta = ObjectMeta()
+
+
+class GangPolicy(msgspec.Struct, frozen=True, rename="camel"):
+    min_count: int | None = None
+
+
+class GroupPolicy(msgspec.Struct, frozen=True):
+    gang: GangPolicy | None = None
+    """None for a group whose pods may start one by one."""
+
+
+class PodGroupSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """Of either kind."""
+
+    scheduling_policy: GroupPolicy | None = None
+    """Of Kubernetes' own groups."""
+    min_member: int | None = None
+    """Of Coscheduling's."""
+
+
+class PodGroupObject(msgspec.Struct, frozen=True):
+    """A PodGroup of scheduling.k8s.io/v1alpha2 or scheduling.x-k8s.io/v1alpha1."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodGroupSpec = PodGroupSpec()
+
+    @property
+    def minimum(self) -> int | None:
+        """How many of its pods start together at least; None if they need not."""
+        policy = self.spec.scheduling_policy
+        return self.spec.min_member if policy is None or policy.gang is None else policy.gang.min_count
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -329,6 +370,7 @@ def to_pod(
         scheduler_name=pod.spec.scheduler_name or "",
         rule_labels=_select_labels(labels, label_keys) if label_keys else (),
         may_bind_late=is_waiting and _may_bind_late(pod.spec, labels),
+        group=None if request is None else _read_group(pod.spec, pod.metadata.namespace, labels),
         failed_attempt=_read_failed_attempt(pod.status) if is_waiting else "",
         is_gated=bool(pod.spec.scheduling_gates),
     )
@@ -341,6 +383,17 @@ def _may_bind_late(spec: PodSpec, labels: Mapping[str, str]) -> bool:
         return spec.has_resource_claims or any(not LATE_VOLUMES.isdisjoint(volume) for volume in spec.list_volumes())
     except UNDECODABLE:
         return False
+
+
+def _read_group(spec: PodSpec, namespace: str, labels: Mapping[str, str]) -> GroupKey | None:
+    try:
+        own = _SCHEDULING_GROUP.decode(spec.scheduling_group)
+    except UNDECODABLE:
+        return None
+    if own is not None and own.pod_group_name:
+        return GroupKey("podgroups.scheduling.k8s.io", namespace, own.pod_group_name)
+    name = labels.get(GROUP_LABEL)
+    return GroupKey("podgroups.scheduling.x-k8s.io", namespace, name) if name else None
 
 
 def _read_failed_attempt(status: PodStatus) -> str:

@@ -43,6 +43,7 @@ from vrampack.kube.objects import (
     LeaseObject,
     NamespaceObject,
     NodeObject,
+    PodGroupObject,
     PodObject,
     Status,
     WatchEvent,
@@ -83,7 +84,7 @@ class _Bookmark(msgspec.Struct):
 _RAW_PAGE = msgspec.json.Decoder(ListPage[msgspec.Raw])
 """For a page with an object that cannot be decoded: decoding it object by object saves the others."""
 
-_Object = TypeVar("_Object", bound=PodObject | NodeObject | NamespaceObject | LeaseObject)
+_Object = TypeVar("_Object", bound=PodObject | NodeObject | NamespaceObject | LeaseObject | PodGroupObject)
 _Object_contra = TypeVar("_Object_contra", contravariant=True)
 
 

@@ -54,6 +54,7 @@ class ControlPlane:
         etcd_ports: tuple[int, int],
         controller_port: int,
         emulated_version: str | None = None,
+        apiserver_flags: Sequence[str] = (),
         controller_flags: Sequence[str] = (),
     ) -> None:
         self._site = site
@@ -68,7 +69,9 @@ class ControlPlane:
         self.binaries = site.binaries
         self.refusals = access_denials.AccessDenialLog(components.audit_log(site))
         self.etcd = components.etcd(site, client_port=etcd_ports[0], peer_port=etcd_ports[1])
-        self.apiserver = components.apiserver(site, etcd_port=etcd_ports[0], emulated_version=emulated_version)
+        self.apiserver = components.apiserver(
+            site, etcd_port=etcd_ports[0], emulated_version=emulated_version, flags=apiserver_flags
+        )
         self.controller_manager = components.controller_manager(
             site, port=controller_port, kubeconfig=self.admin_kubeconfig, flags=controller_flags
         )
@@ -80,12 +83,17 @@ class ControlPlane:
 
     @classmethod
     def start(
-        cls, directory: Path, *, emulated_version: str | None = None, controller_flags: Sequence[str] = ()
+        cls,
+        directory: Path,
+        *,
+        emulated_version: str | None = None,
+        apiserver_flags: Sequence[str] = (),
+        controller_flags: Sequence[str] = (),
     ) -> Self:
         """A cluster that is ready for pods in namespace `default`; all its files lie in `directory`.
 
         With `emulated_version` its API server is an older one, as far as a newer one can emulate it.
-        `controller_flags` are added to those of kube-controller-manager.
+        The flags are added to those of kube-apiserver and kube-controller-manager.
         """
         directory.mkdir(parents=True, exist_ok=True)
         api_port, client_port, peer_port, controller_port = choose_free_ports(4)
@@ -102,6 +110,7 @@ class ControlPlane:
             etcd_ports=ports,
             controller_port=controller_port,
             emulated_version=emulated_version,
+            apiserver_flags=apiserver_flags,
             controller_flags=controller_flags,
         )
         try:

@@ -97,7 +97,9 @@ def etcd(site: ControlPlaneSite, *, client_port: int, peer_port: int) -> Managed
     return ManagedProcess("etcd", command, directory=site.directory, environment=SELDOM_COLLECTING)
 
 
-def apiserver(site: ControlPlaneSite, *, etcd_port: int, emulated_version: str | None = None) -> ManagedProcess:
+def apiserver(
+    site: ControlPlaneSite, *, etcd_port: int, emulated_version: str | None = None, flags: Sequence[str] = ()
+) -> ManagedProcess:
     """`emulated_version`: an older minor version, to whose kinds and CEL functions this server is then limited."""
     serving = site.authority.issue_pair("kube-apiserver")
     accounts = site.authority.issue_pair("service-accounts")
@@ -142,6 +144,7 @@ def apiserver(site: ControlPlaneSite, *, etcd_port: int, emulated_version: str |
     ]
     if emulated_version is not None:
         command.append(f"--emulated-version={emulated_version}")
+    command += flags
     return ManagedProcess("kube-apiserver", command, directory=site.directory, environment=SELDOM_COLLECTING)
 
 

@@ -1,0 +1,88 @@
+"""Whether a group of pods that start together can find cards at all: if too few can, each of its pods is refused at once.
+
+Otherwise some pods of the group would hold places that other groups need, and those theirs, and none would ever be whole.
+The answer is an upper bound, so a group that fits is never refused: members with one request are counted alone, on all nodes,
+and what members hold but have not bound counts as free. A scheduler may still find that such a group does not fit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from extender.state.ledger import Ledger
+from extender.state.pod_groups import PodGroups
+from vrampack.cards.joint_places import count_places
+from vrampack.cards.pod import Pod
+from vrampack.cards.request import CardRequest
+
+MAX_REQUESTS = 8
+"""Of the different requests in one group, the most frequent are counted; each takes a walk over all nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupShortfall:
+    """How far a group is from being whole."""
+
+    waiting: int
+    """Members without a node."""
+    placeable: int
+    """At most so many of these find cards."""
+    needed: int
+    """So many of these must."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.waiting} of its pods wait and at least {self.needed} must start together, "
+            f"but there are cards for {self.placeable}"
+        )
+
+
+class GroupFit:
+    """Over one ledger."""
+
+    def __init__(self, ledger: Ledger, groups: PodGroups) -> None:
+        self._ledger = ledger
+        self._groups = groups
+
+    def find_shortfall(self, pod: Pod) -> GroupShortfall | None:
+        """Why the group of this unbound pod cannot be whole; None if it may be, or the pod is in no group that must be."""
+        minimum = None if pod.group is None else self._groups.get_minimum(pod.group)
+        if pod.group is None or minimum is None:
+            return None
+        waiting, placed = [pod], 0
+        for member in self._ledger.list_group(pod.group):
+            if member.node_name or self._ledger.places.get_reservation(member.uid) is not None:
+                placed += member.uid != pod.uid
+            elif member.uid != pod.uid and not member.is_terminating:
+                waiting.append(member)
+        needed = minimum - placed
+        if not 0 < needed <= len(waiting):
+            return None  # it may be whole already, or have pods that are not known
+        missing = self._count_missing(waiting)
+        if len(waiting) - missing >= needed:
+            return None
+        return GroupShortfall(len(waiting), len(waiting) - missing, needed)
+
+    def _count_missing(self, waiting: Collection[Pod]) -> int:
+        """How many of these find no cards at least."""
+        uids = {pod.uid for pod in waiting}
+        wanted = Counter(pod.request.card_request for pod in waiting if pod.request is not None)
+        return sum(
+            count - self._count_places(request, uids, count) for request, count in wanted.most_common(MAX_REQUESTS)
+        )
+
+    def _count_places(self, request: CardRequest, uids: Collection[str], wanted: int) -> int:
+        """How many pods with this request find cards, up to `wanted`, if what is held for `uids` were free."""
+        freed = {held.node_name for uid in uids if (held := self._ledger.places.get_held_place(uid)) is not None}
+        places = 0
+        for name in sorted(freed):
+            if (node := self._ledger.get_node_without_held(name, uids)) is not None:
+                places += count_places(node, request, wanted)
+        for node in self._ledger.list_nodes():
+            if places >= wanted:
+                break
+            if node.name not in freed and node.largest_free_units >= request.least_card_units:
+                places += count_places(node, request, wanted - places)
+        return min(places, wanted)

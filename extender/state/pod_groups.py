@@ -1,0 +1,126 @@
+"""How many pods of a group must start together, as the PodGroup says: of Kubernetes 1.36, or of the plugin Coscheduling.
+
+    the API server has the kind --> all groups are listed, then watched
+    it does not, or we may not  --> asked again every five minutes; no group is known
+
+Of a group that is not known, or whose pods may start one by one, no pod is refused for the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import get_args
+
+from extender.metrics import ExtenderMetrics
+from vrampack.cards.pod_group import GroupKey, GroupKind
+from vrampack.kube.client import Api
+from vrampack.kube.errors import NoAnswerError, RefusedError
+from vrampack.kube.objects import PodGroupObject
+from vrampack.kube.reflector import ObjectReference, Reflector
+
+log = logging.getLogger(__name__)
+
+PROBE_INTERVAL_SECONDS = 300.0
+RETRY_SECONDS = 10.0
+"""The pause where the API server gave no answer."""
+
+
+class PodGroups:
+    """The minimum of each group that has one."""
+
+    def __init__(self) -> None:
+        self._minimums: dict[GroupKey, int] = {}
+
+    def get_minimum(self, group: GroupKey) -> int | None:
+        return self._minimums.get(group)
+
+    def put_minimum(self, group: GroupKey, minimum: int | None) -> None:
+        """`minimum`: None if its pods may start one by one, or it is gone."""
+        if minimum is None:
+            self._minimums.pop(group, None)
+        else:
+            self._minimums[group] = minimum
+
+    def keep_listed(self, kind: GroupKind, listed: set[GroupKey]) -> None:
+        """Forget the other groups of this kind."""
+        self._minimums = {
+            group: minimum for group, minimum in self._minimums.items() if group.kind != kind or group in listed
+        }
+
+
+class PodGroupSink:
+    """A reflector's sink for one kind."""
+
+    def __init__(self, groups: PodGroups, kind: GroupKind, metrics: ExtenderMetrics) -> None:
+        self._groups = groups
+        self._kind: GroupKind = kind
+        self._metrics = metrics
+        self._listed: set[GroupKey] = set()
+
+    def on_list_started(self, reason: str) -> None:
+        self._metrics.relists.labels(self._kind, reason).inc()
+        self._listed = set()
+
+    def on_page(self, objects: Sequence[PodGroupObject]) -> None:
+        for obj in objects:
+            self._listed.add(self._get_key(obj))
+            self.on_changed(obj)
+
+    def on_list_finished(self) -> None:
+        self._groups.keep_listed(self._kind, self._listed)
+
+    def on_changed(self, obj: PodGroupObject) -> None:
+        self._groups.put_minimum(self._get_key(obj), obj.minimum)
+
+    def on_deleted(self, obj: PodGroupObject) -> None:
+        self._groups.put_minimum(self._get_key(obj), None)
+
+    def on_malformed(self, reference: ObjectReference, text: str) -> None:
+        log.warning("pod group not decoded group=%s error=%s", reference, text)
+        self._groups.put_minimum(GroupKey(self._kind, reference.namespace, reference.name), None)
+
+    def on_contact(self) -> None:
+        """Ignored: the minimum of a group seldom changes, and nothing is refused for its age."""
+
+    def _get_key(self, obj: PodGroupObject) -> GroupKey:
+        return GroupKey(self._kind, obj.metadata.namespace, obj.metadata.name)
+
+
+class PodGroupWatcher:
+    """Runs a reflector for each kind of group that the API server has. `run` runs until cancelled."""
+
+    def __init__(self, api: Api, groups: PodGroups, metrics: ExtenderMetrics) -> None:
+        self._api = api
+        self._groups = groups
+        self._metrics = metrics
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for kind in get_args(GroupKind):
+                group.create_task(self._follow_kind(kind))
+
+    async def _follow_kind(self, kind: GroupKind) -> None:
+        is_reported = False
+        while (status := await self._probe_kind(kind)) != HTTPStatus.OK:
+            if status == HTTPStatus.FORBIDDEN and not is_reported:
+                is_reported = True
+                log.warning(
+                    "pod groups not read kind=%s problem=the account lacks list and watch; apply the roles", kind
+                )
+            seconds = PROBE_INTERVAL_SECONDS if status else RETRY_SECONDS
+            await asyncio.sleep(seconds * random.uniform(0.8, 1))  # noqa: S311 - spreads load, hides nothing
+        await Reflector(self._api, kind, PodGroupObject, PodGroupSink(self._groups, kind, self._metrics)).run()
+
+    async def _probe_kind(self, kind: GroupKind) -> int:
+        """The status of a list of one group; 0 without an answer."""
+        try:
+            await self._api.list_page(kind, limit=1)
+        except RefusedError as error:
+            return error.status
+        except NoAnswerError:
+            return 0
+        return HTTPStatus.OK

@@ -1,0 +1,84 @@
+"""Groups of Kubernetes 1.36, whose pods start together or not at all, on cards that fit fewer of them than sums of memory say.
+
+`VRAMPACK_GROUP_ROUNDS` (2) says how often two groups compete.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e.auditing import assert_never_oversold, wait_until_recounted
+from tests.e2e.competing_groups import AT_ONCE, REFUSAL, CompetingGroups, Pod, add_gpu_node
+from tests.e2e.pod_placements import read_refusal, run_pods, wait_until_bound
+from tests.e2e.release_shape import start_release
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.manifest_builders import PODS, pod_manifest
+
+API = "scheduling.k8s.io/v1alpha2"
+GROUPS = f"/apis/{API}/namespaces/default/podgroups"
+GATES = "--feature-gates=GenericWorkload=true,GangScheduling=true"
+ROUNDS = int(os.environ.get("VRAMPACK_GROUP_ROUNDS", "2"))
+
+Start = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """Instead of the suite's own: with the API of groups, which is off by default."""
+    flags = ["--feature-gates=GenericWorkload=true", f"--runtime-config={API}=true"]
+    with start_release(tmp_path_factory.mktemp("groups"), apiserver_flags=flags) as running:
+        yield running
+
+
+@pytest.mark.timeout(60 + 30 * ROUNDS)
+def test_of_two_groups_that_do_not_both_fit_one_starts_whole_and_then_the_other(
+    cluster: ControlPlane, extender: Start, scheduler: Start
+) -> None:
+    ours = extender()
+    scheduler(flags=[GATES])
+
+    def make_group(name: str, minimum: int) -> Callable[[Pod], Pod]:
+        return create_group(cluster, name, minimum)
+
+    rounds = CompetingGroups(cluster, ours, make_group)
+    with assert_never_oversold(cluster):
+        for number in range(ROUNDS):
+            rounds.run_round(number)
+    wait_until_recounted(cluster, ours)
+
+
+def test_no_pod_is_bound_of_a_group_for_which_only_sums_of_memory_fit(
+    cluster: ControlPlane, extender: Start, scheduler: Start
+) -> None:
+    """20 units are free for 18, but 4 of them on a card of their own."""
+    add_gpu_node(cluster, 2)
+    ours = extender()
+    scheduler(flags=[GATES])
+    run_pods(cluster, pod_manifest("occupant", 12))
+    join = create_group(cluster, "gang", 2)
+    names = ["m0", "m1"]
+    for name in names:
+        cluster.request_ok("POST", PODS, join(pod_manifest(name, 9)))
+    cluster.wait_until(lambda: all(REFUSAL in read_refusal(cluster, name) for name in names))
+    assert all("nodeName" not in cluster.request_ok("GET", f"{PODS}/{name}")["spec"] for name in names)
+    cluster.request_ok("DELETE", f"{PODS}/occupant", AT_ONCE)
+    for name in names:
+        wait_until_bound(cluster, name)
+    wait_until_recounted(cluster, ours)
+
+
+def create_group(cluster: ControlPlane, name: str, minimum: int) -> Callable[[Pod], Pod]:
+    """Returns what puts a pod into it."""
+    cluster.request_ok(
+        "POST", GROUPS, {"metadata": {"name": name}, "spec": {"schedulingPolicy": {"gang": {"minCount": minimum}}}}
+    )
+
+    def join(pod: Pod) -> Pod:
+        pod["spec"]["schedulingGroup"] = {"podGroupName": name}
+        return pod
+
+    return join

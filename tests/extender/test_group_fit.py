@@ -1,0 +1,135 @@
+"""A group whose pods start together is refused as one where too few of them find cards, and never where they would fit."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from tests.extender.scheduler_harness import SchedulerHarness
+from tests.support.builders import ledger_pod
+from vrampack.cards.pod_group import GroupKey
+from vrampack.cards.records import Record
+
+GROUP = GroupKey("podgroups.scheduling.k8s.io", "default", "train")
+SPEC: dict[str, Any] = {"schedulingGroup": {"podGroupName": "train"}}
+REFUSED = "its group does not fit"
+
+
+def start_desk(*cards: int, minimum: int | None = 3) -> SchedulerHarness:
+    """One node with these cards."""
+    desk = SchedulerHarness({"a": cards})
+    desk.parts.groups.put_minimum(GROUP, minimum)
+    return desk
+
+
+def add_members(desk: SchedulerHarness, *units: int) -> list[str]:
+    """Members `m0`, `m1`, .. that ask for so many units."""
+    for number, each in enumerate(units):
+        desk.ledger.update_pod(replace(ledger_pod(f"m{number}", units=each), group=GROUP))
+    return [f"m{number}" for number in range(len(units))]
+
+
+def bind_member(desk: SchedulerHarness, name: str, units: int, card: int) -> None:
+    record = Record("vrampack", desk.allocation(ledger_pod(name, units=units), "a", card).cards)
+    desk.ledger.update_pod(replace(ledger_pod(name, units=units, node="a", record=record), group=GROUP))
+
+
+def refuse(desk: SchedulerHarness, name: str, units: int) -> str:
+    """Why node `a` is refused to this member; empty if it is not."""
+    return str(desk.post_filter(name, units, spec=SPEC)["FailedNodes"].get("a", ""))
+
+
+@dataclass(frozen=True)
+class Row:
+    """Members that ask for so much wait on these cards, of 16 units unless free."""
+
+    cards: tuple[int, ...]
+    members: tuple[int, ...]
+    is_refused: bool
+    minimum: int | None = 3
+
+
+ROWS = {
+    "three cards for three": Row((16, 16, 16), (9, 9, 9), is_refused=False),
+    "two cards for three": Row((16, 16, 10), (11, 11, 11), is_refused=True),
+    "two on one card": Row((18, 16), (9, 9, 9), is_refused=False),
+    "two cards for three of which two must start": Row((16, 16), (9, 9, 9), minimum=2, is_refused=False),
+    "one card for three of which two must start": Row((16, 8), (9, 9, 9), minimum=2, is_refused=True),
+    "not all of its pods are known": Row((16,), (9, 9), is_refused=False),
+    "its pods may start one by one": Row((16,), (9, 9, 9), minimum=None, is_refused=False),
+    "the large ones find too few cards": Row((16, 8, 8), (2, 12, 12), is_refused=True),
+    "a small one does not count against the large ones": Row((16, 16), (2, 12, 12), is_refused=False),
+}
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_it_is_refused_only_where_too_few_find_cards(row: Row) -> None:
+    desk = start_desk(*row.cards, minimum=row.minimum)
+    add_members(desk, *row.members)
+    assert (refuse(desk, "m0", row.members[0]) == REFUSED) is row.is_refused
+    assert bool(desk.ledger.places.list_held_places()) is not row.is_refused
+
+
+def test_members_in_any_state_count_where_they_are() -> None:
+    """One is bound, one holds its place, one is refused cards by a stranger until that goes, one is being deleted."""
+    desk = start_desk(16, 16, 16)
+    add_members(desk, 9, 9, 9)
+    bind_member(desk, "m0", 9, 0)
+    assert refuse(desk, "m1", 9) == ""
+    desk.add_bound_pod("stranger", "a", 9, card=2)
+    assert (refuse(desk, "m2", 9), refuse(desk, "m1", 9)) == ("no card with enough free memory", REFUSED)
+    desk.ledger.remove_pod("stranger")
+    assert (refuse(desk, "m1", 9), refuse(desk, "m2", 9)) == ("", "")
+    desk.add_bound_pod("stranger", "a", 7, card=2)
+    assert refuse(desk, "m1", 9) == ""  # the places that members hold are theirs to use
+
+
+def test_a_member_that_is_already_reserved_is_not_counted_twice() -> None:
+    desk = start_desk(16, 16, 16)
+    add_members(desk, 9, 9, 9)
+    pod = desk.ledger.get_pod("m0")
+    assert pod is not None
+    desk.ledger.assume(pod, "a", desk.allocation(pod, "a", 0))
+    assert (refuse(desk, "m1", 9), refuse(desk, "m2", 9)) == ("", "")
+
+
+def test_a_group_that_is_whole_takes_more_pods_one_by_one() -> None:
+    desk = start_desk(16, 16, 8, minimum=2)
+    add_members(desk, 9, 9, 9, 4)
+    for number in range(2):
+        bind_member(desk, f"m{number}", 9, number)
+    assert (refuse(desk, "m2", 9), refuse(desk, "m3", 4)) == ("no card with enough free memory", "")
+
+
+async def test_the_event_and_the_explanation_have_the_numbers() -> None:
+    desk = start_desk(16, 16)
+    add_members(desk, 9, 9, 9, 9)
+    writer = asyncio.create_task(desk.events.run())
+    desk.post_filter("m0", 9, spec=SPEC)
+    await desk.events.wait_until_written()
+    writer.cancel()
+    text = "4 of its pods wait and at least 3 must start together, but there are cards for 2"
+    assert [(event["reason"], event["message"]) for _, event in desk.api.events] == [("GPUMemoryGroupDoesNotFit", text)]
+    (pod,) = [each for each in desk.ledger.list_unbound_pods() if each.name == "m0"]
+    assert pod.request is not None
+    assert desk.parts.explain_view.describe_request(pod, pod.request)["groupObstacle"] == text
+
+
+async def test_its_pods_are_activated_when_the_group_fits() -> None:
+    desk = start_desk(16, 16, 16)
+    desk.add_bound_pod("x", "a", 16, card=0)
+    desk.add_bound_pod("y", "a", 16, card=1)
+    names = add_members(desk, 9, 9, 9)
+    for name in names:
+        assert refuse(desk, name, 9) == REFUSED
+    desk.ledger.remove_pod("x")
+    assert await list_activated(desk) == []
+    desk.ledger.remove_pod("y")
+    assert await list_activated(desk) == names
+
+
+async def list_activated(desk: SchedulerHarness) -> list[str]:
+    return [activation.pod.name for activation in await desk.parts.activator.choose_activations()]

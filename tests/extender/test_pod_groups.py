@@ -1,0 +1,117 @@
+"""The minimum of each group, as PodGroups of either kind have it; a cluster without them is as good as one with none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+import pytest
+
+from extender.metrics import ExtenderMetrics
+from extender.state import pod_groups
+from extender.state.pod_groups import PodGroups, PodGroupSink, PodGroupWatcher
+from tests.fakes.api import FakeKubeApi
+from vrampack.cards.pod_group import GroupKey, GroupKind
+from vrampack.kube.errors import NoAnswerError, RefusedError
+from vrampack.kube.objects import PodGroupObject, PodObject, to_pod
+from vrampack.kube.reflector import ObjectReference
+from vrampack.kube.watch_reader import ByteStream
+
+OWN: GroupKind = "podgroups.scheduling.k8s.io"
+PLUGIN: GroupKind = "podgroups.scheduling.x-k8s.io"
+GANG = {"schedulingPolicy": {"gang": {"minCount": 3}}}
+Object = dict[str, Any]  # Any: a raw API object
+
+
+def a_group(name: str, spec: Object) -> PodGroupObject:
+    return msgspec.convert({"metadata": {"name": name, "namespace": "ml"}, "spec": spec}, PodGroupObject)
+
+
+SPECS: dict[str, tuple[Object, int | None]] = {
+    "a gang": (GANG, 3),
+    "pods that start one by one": ({"schedulingPolicy": {"basic": {}}}, None),
+    "Coscheduling's": ({"minMember": 4}, 4),
+    "nothing": ({}, None),
+}
+
+
+@pytest.mark.parametrize(("spec", "minimum"), SPECS.values(), ids=SPECS)
+def test_the_minimum_is_read_of_either_kind(spec: Object, minimum: int | None) -> None:
+    assert a_group("train", spec).minimum == minimum
+
+
+PODS: dict[str, tuple[Object, dict[str, str], GroupKey | None]] = {
+    "Kubernetes' own": ({"schedulingGroup": {"podGroupName": "g"}}, {}, GroupKey(OWN, "ml", "g")),
+    "Coscheduling's": ({}, {"scheduling.x-k8s.io/pod-group": "g"}, GroupKey(PLUGIN, "ml", "g")),
+    "no name": ({"schedulingGroup": {}}, {}, None),
+    "not readable": ({"schedulingGroup": {"podGroupName": 3}}, {}, None),
+    "none": ({}, {}, None),
+}
+
+
+@pytest.mark.parametrize(("spec", "labels", "group"), PODS.values(), ids=PODS)
+def test_a_pod_is_in_the_group_that_it_names(spec: Object, labels: dict[str, str], group: GroupKey | None) -> None:
+    asking = {"containers": [{"name": "m", "resources": {"limits": {"aliyun.com/gpu-mem": "4"}}}]}
+    raw = {"metadata": {"name": "p", "namespace": "ml", "labels": labels}, "spec": asking | spec}
+    assert to_pod(msgspec.json.decode(msgspec.json.encode(raw), type=PodObject)).group == group
+
+
+def test_groups_come_change_and_go() -> None:
+    groups = PodGroups()
+    sink = PodGroupSink(groups, OWN, ExtenderMetrics("test"))
+    a, b, other = GroupKey(OWN, "ml", "a"), GroupKey(OWN, "ml", "b"), GroupKey(PLUGIN, "ml", "a")
+    groups.put_minimum(other, 2)
+    sink.on_list_started("start")
+    sink.on_page([a_group("a", GANG), a_group("b", GANG)])
+    sink.on_list_finished()
+    assert [groups.get_minimum(each) for each in (a, b, other)] == [3, 3, 2]
+    sink.on_changed(a_group("a", {"schedulingPolicy": {"gang": {"minCount": 4}}}))
+    sink.on_deleted(a_group("b", GANG))
+    assert [groups.get_minimum(each) for each in (a, b, other)] == [4, None, 2]
+    sink.on_malformed(ObjectReference("ml", "a", ""), "not decoded")
+    assert groups.get_minimum(a) is None
+    sink.on_changed(a_group("a", GANG))
+    sink.on_list_started("expired")
+    sink.on_list_finished()
+    assert [groups.get_minimum(each) for each in (a, b, other)] == [None, None, 2]
+
+
+class GroupApi(FakeKubeApi):
+    """Has Coscheduling's groups, and Kubernetes' own after some failures."""
+
+    def __init__(self, *failures: Exception) -> None:
+        super().__init__()
+        self._failures = list(failures)
+        self.watched: asyncio.Queue[str] = asyncio.Queue()
+
+    async def list_page(self, resource: str, **_: object) -> bytes:
+        if resource == OWN and self._failures:
+            raise self._failures.pop(0)
+        items = [a_group("train", GANG if resource == OWN else {"minMember": 2})]
+        return msgspec.json.encode({"kind": "PodGroupList", "metadata": {"resourceVersion": "1"}, "items": items})
+
+    @asynccontextmanager
+    async def watch(self, resource: str, *_: object, **__: object) -> AsyncIterator[ByteStream]:
+        self.watched.put_nowait(resource)
+        yield await asyncio.Future[ByteStream]()  # never comes
+
+
+async def test_a_kind_is_watched_once_the_api_server_has_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(pod_groups, "PROBE_INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr(pod_groups, "RETRY_SECONDS", 0.0)
+    forbidden = RefusedError(HTTPStatus.FORBIDDEN, "Forbidden", "")
+    api = GroupApi(RefusedError(HTTPStatus.NOT_FOUND, "NotFound", ""), forbidden, forbidden, NoAnswerError("cut"))
+    groups = PodGroups()
+    running = asyncio.create_task(PodGroupWatcher(api, groups, ExtenderMetrics("test")).run())
+    assert {await api.watched.get(), await api.watched.get()} == {OWN, PLUGIN}
+    running.cancel()
+    assert [groups.get_minimum(GroupKey(kind, "ml", "train")) for kind in (OWN, PLUGIN)] == [3, 2]
+    assert [each.getMessage() for each in caplog.records] == [
+        f"pod groups not read kind={OWN} problem=the account lacks list and watch; apply the roles"
+    ]
