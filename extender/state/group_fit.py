@@ -10,13 +10,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from cachetools import LRUCache
 
 from extender.state.ledger import Ledger
 from extender.state.pod_groups import PodGroups
 from vrampack.cards.joint_places import count_places
 from vrampack.cards.pod import Pod
+from vrampack.cards.pod_group import GroupKey
 from vrampack.cards.request import CardRequest
 
+MAX_COUNTS = 256
 MAX_REQUESTS = 8
 """Of the different requests in one group, the most frequent are counted; each takes a walk over all nodes."""
 
@@ -39,12 +44,21 @@ class GroupShortfall:
         )
 
 
+class _Count(NamedTuple):
+    generations: tuple[int, int]
+    """Of nodes and of capacity, which rises with every change of the rules too."""
+    uids: frozenset[str]
+    missing: int
+
+
 class GroupFit:
     """Over one ledger."""
 
     def __init__(self, ledger: Ledger, groups: PodGroups) -> None:
         self._ledger = ledger
         self._groups = groups
+        self._counts: LRUCache[GroupKey, _Count] = LRUCache(MAX_COUNTS)
+        """All pods of a group get the same answer, as long as nothing changes."""
 
     def find_shortfall(self, pod: Pod) -> GroupShortfall | None:
         """Why the group of this unbound pod cannot be whole; None if it may be, or the pod is in no group that must be."""
@@ -60,10 +74,17 @@ class GroupFit:
         needed = minimum - placed
         if not 0 < needed <= len(waiting):
             return None  # it may be whole already, or have pods that are not known
-        missing = self._count_missing(waiting)
+        missing = self._find_missing(pod.group, waiting)
         if len(waiting) - missing >= needed:
             return None
         return GroupShortfall(len(waiting), len(waiting) - missing, needed)
+
+    def _find_missing(self, group: GroupKey, waiting: Collection[Pod]) -> int:
+        generations = self._ledger.generation, self._ledger.capacity_generation
+        uids, known = frozenset(pod.uid for pod in waiting), self._counts.get(group)
+        if known is None or known[:2] != (generations, uids):
+            known = self._counts[group] = _Count(generations, uids, self._count_missing(waiting))
+        return known.missing
 
     def _count_missing(self, waiting: Collection[Pod]) -> int:
         """How many of these find no cards at least."""
