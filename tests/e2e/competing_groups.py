@@ -29,10 +29,14 @@ FILTERED = 'vrampack_extender_request_duration_seconds_count{{result="{}",verb="
 class CompetingGroups:
     """One node, on which two groups compete as often as a test says."""
 
-    def __init__(self, cluster: ControlPlane, extender: ExtenderProgram, make_group: MakeGroup) -> None:
+    def __init__(
+        self, cluster: ControlPlane, extender: ExtenderProgram, make_group: MakeGroup, *, tries: int = 1
+    ) -> None:
+        """`tries`: how often the scheduler tries both groups while half of the cards are free; more than once if it does so by itself."""
         self._cluster = cluster
         self._extender = extender
         self._make_group = make_group
+        self._tries = tries
         add_gpu_node(cluster, CARDS)
 
     def run_round(self, number: int) -> None:
@@ -42,7 +46,7 @@ class CompetingGroups:
             wait_until_bound(self._cluster, name)
         with self._both_tried():
             groups = {name: self._create_members(name) for name in (f"a-{number}", f"b-{number}")}
-        with self._both_tried(times=3):  # that an attempt has failed as the one before is written nowhere
+        with self._both_tried(self._tries):
             self._end(occupants[: CARDS // 2])
         self._end(occupants[CARDS // 2 :])
         first, second = self._wait_for_whole_group(groups)
@@ -62,7 +66,7 @@ class CompetingGroups:
         return [self._create(join(pod_manifest(f"{group}-{number}", UNITS))) for number in range(MEMBERS)]
 
     @contextmanager
-    def _both_tried(self, *, times: int = 1) -> Iterator[None]:
+    def _both_tried(self, times: int = 1) -> Iterator[None]:
         """Ends when the scheduler has asked about as many pods since it began as both groups have, so often."""
         before = self._count_filters()
         yield

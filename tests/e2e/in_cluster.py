@@ -89,6 +89,7 @@ def start_extender(
 def start_scheduler(
     cluster: ControlPlane,
     *,
+    program: Path | None = None,
     configuration: str | None = None,
     flags: Sequence[str] = (),
     verbosity: int = 2,
@@ -97,7 +98,7 @@ def start_scheduler(
 ) -> ManagedProcess:
     """Start kube-scheduler with the configuration that was installed, or another one, and wait until it is ready.
 
-    `flags` come before those that a test cannot do without.
+    `program` is another kube-scheduler than the control plane's. `flags` come before those that a test cannot do without.
     """
     (port,) = choose_free_ports(1)
     folder = _pod_folder(cluster, SCHEDULER)
@@ -105,7 +106,7 @@ def start_scheduler(
     file.write_text(installed_configuration(cluster, SCHEDULER) if configuration is None else configuration)
     serving = cluster.authority.issue_pair(folder.name)
     command = [
-        str(cluster.binaries["kube-scheduler"]),
+        str(program or cluster.binaries["kube-scheduler"]),
         *flags,
         f"--config={file}",
         f"--bind-address={LOOPBACK}",

@@ -21,6 +21,8 @@ from tests.support.manifest_builders import PODS, pod_manifest
 API = "scheduling.k8s.io/v1alpha2"
 GROUPS = f"/apis/{API}/namespaces/default/podgroups"
 GATES = "--feature-gates=GenericWorkload=true,GangScheduling=true"
+TRIES = 3
+"""An attempt that fails like the one before writes nothing of that."""
 ROUNDS = int(os.environ.get("VRAMPACK_GROUP_ROUNDS", "2"))
 
 Start = Callable[..., Any]
@@ -44,7 +46,7 @@ def test_of_two_groups_that_do_not_both_fit_one_starts_whole_and_then_the_other(
     def make_group(name: str, minimum: int) -> Callable[[Pod], Pod]:
         return create_group(cluster, name, minimum)
 
-    rounds = CompetingGroups(cluster, ours, make_group)
+    rounds = CompetingGroups(cluster, ours, make_group, tries=TRIES)
     with assert_never_oversold(cluster):
         for number in range(ROUNDS):
             rounds.run_round(number)

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from tests.support.coscheduling.scheduler import build_scheduler
 from tests.support.jupyterhub.programs import install_programs
 from tests.support.kueue.manager import build_manager
 
@@ -21,6 +22,7 @@ DOWNLOAD_SECONDS = 300
 
 PROGRAMS: Mapping[str, Callable[[], Path]] = {
     "kueue": build_manager,
+    "coscheduling": build_scheduler,
     "jupyterhub": lambda: install_programs().folder,
     "argo-cd": lambda: download_module(ARGO_CD),
 }
