@@ -1,8 +1,9 @@
 """Whether a group of pods that start together can find cards at all: if too few can, each of its pods is refused at once.
 
 Otherwise some pods of the group would hold places that other groups need, and those theirs, and none would ever be whole.
-The answer is an upper bound, so a group that fits is never refused: members with one request are counted alone, on all nodes,
-and what members hold but have not bound counts as free. A scheduler may still find that such a group does not fit.
+The answer is an upper bound, so a group that fits is never refused: members with one request are counted alone, on all nodes, and
+what members hold but have not bound counts as free. So do pods of lower priority: the scheduler would evict more of them if it were
+told that a free card is none. It may still find that such a group does not fit.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from vrampack.cards.pod_group import GroupKey
 from vrampack.cards.request import CardRequest
 
 MAX_COUNTS = 256
+MAX_BUILT = 200
+"""Nodes that are built as they would be without some pods: about 10 ms. Where so many have pods that may leave, a group is tried."""
 MAX_REQUESTS = 8
 """Of the different requests in one group, the most frequent are counted; each takes a walk over all nodes."""
 
@@ -65,19 +68,21 @@ class GroupFit:
         minimum = None if pod.group is None else self._groups.get_minimum(pod.group)
         if pod.group is None or minimum is None:
             return None
-        waiting, placed = [pod], 0
-        for member in self._ledger.list_group(pod.group):
-            if member.node_name or self._ledger.places.get_reservation(member.uid) is not None:
-                placed += member.uid != pod.uid
-            elif member.uid != pod.uid and not member.is_terminating:
-                waiting.append(member)
-        needed = minimum - placed
+        members = self._ledger.list_group(pod.group)
+        if all(member.uid != pod.uid for member in members):
+            members.append(self._ledger.in_force.resolve_pod(pod))
+        unbound = [member for member in members if not self._is_placed(member)]
+        waiting = [member for member in unbound if not member.is_terminating]
+        needed = minimum - (len(members) - len(unbound))
         if not 0 < needed <= len(waiting):
             return None  # it may be whole already, or have pods that are not known
         missing = self._find_missing(pod.group, waiting)
         if len(waiting) - missing >= needed:
             return None
         return GroupShortfall(len(waiting), len(waiting) - missing, needed)
+
+    def _is_placed(self, pod: Pod) -> bool:
+        return bool(pod.node_name) or self._ledger.places.get_reservation(pod.uid) is not None
 
     def _find_missing(self, group: GroupKey, waiting: Collection[Pod]) -> int:
         generations = self._ledger.generation, self._ledger.capacity_generation
@@ -88,22 +93,22 @@ class GroupFit:
 
     def _count_missing(self, waiting: Collection[Pod]) -> int:
         """How many of these find no cards at least."""
-        uids = {pod.uid for pod in waiting}
+        uids, priority = {pod.uid for pod in waiting}, max(pod.priority for pod in waiting)
         wanted = Counter(pod.request.card_request for pod in waiting if pod.request is not None)
         return sum(
-            count - self._count_places(request, uids, count) for request, count in wanted.most_common(MAX_REQUESTS)
+            count - self._count_places(request, uids, priority, count)
+            for request, count in wanted.most_common(MAX_REQUESTS)
         )
 
-    def _count_places(self, request: CardRequest, uids: Collection[str], wanted: int) -> int:
-        """How many pods with this request find cards, up to `wanted`, if what is held for `uids` were free."""
-        freed = {held.node_name for uid in uids if (held := self._ledger.places.get_held_place(uid)) is not None}
-        places = 0
-        for name in sorted(freed):
-            if (node := self._ledger.get_node_without_held(name, uids)) is not None:
-                places += count_places(node, request, wanted)
-        for node in self._ledger.list_nodes():
-            if places >= wanted:
-                break
-            if node.name not in freed and node.largest_free_units >= request.least_card_units:
-                places += count_places(node, request, wanted - places)
-        return min(places, wanted)
+    def _count_places(self, request: CardRequest, uids: Collection[str], priority: int, wanted: int) -> int:
+        """How many pods with this request may find cards, up to `wanted`. All, if too many nodes would have to be built."""
+        places, built = 0, 0
+        for known in self._ledger.list_nodes():
+            node = self._ledger.get_node_for_group(known.name, uids, priority)
+            if node is None or node.largest_free_units < request.least_card_units:
+                continue
+            built += node is not known
+            places += count_places(node, request, wanted - places)
+            if places >= wanted or built > MAX_BUILT:
+                return wanted
+        return places

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, KeysView, Mapping, ValuesView
 from typing import NamedTuple
 
@@ -25,6 +25,8 @@ class KnownPods:
     def __init__(self) -> None:
         self._pods: dict[str, Pod] = {}
         self._bound = PodsByNode()
+        self._bound_by_priority: Counter[int] = Counter()
+        """How many pods of each priority are bound."""
         self._unbound: dict[str, None] = {}
         self._by_group: defaultdict[GroupKey, dict[str, None]] = defaultdict(dict)
 
@@ -44,6 +46,12 @@ class KnownPods:
 
     def list_on_node(self, name: str) -> Collection[Pod]:
         return [self._pods[uid] for uid in self._bound.list_pods(name)]
+
+    def has_pod_below(self, name: str, priority: int) -> bool:
+        """Whether a pod of lower priority is bound to the node."""
+        if all(each >= priority for each in self._bound_by_priority):
+            return False
+        return any(self._pods[uid].priority < priority for uid in self._bound.list_pods(name))
 
     def list_in_group(self, group: GroupKey) -> list[Pod]:
         return [self._pods[uid] for uid in self._by_group.get(group, ())]
@@ -69,10 +77,11 @@ class KnownPods:
         self._pods[pod.uid] = pod
         if known is not None and known.group not in (None, pod.group):
             self._leave_group(known.group, pod.uid)
-        if known is not None and known.node_name and known.node_name != pod.node_name:
-            self._bound.remove_pod(known.node_name, pod.uid)
+        if known is not None and known.node_name:
+            self._leave_node(known)
         if pod.node_name:
             self._bound.add_pod(pod.node_name, pod.uid)
+            self._bound_by_priority[pod.priority] += 1
             self._unbound.pop(pod.uid, None)
         else:
             self._unbound[pod.uid] = None
@@ -85,10 +94,16 @@ class KnownPods:
         pod = self._pods.pop(uid, None)
         self._unbound.pop(uid, None)
         if pod is not None and pod.node_name:
-            self._bound.remove_pod(pod.node_name, uid)
+            self._leave_node(pod)
         if pod is not None and pod.group is not None:
             self._leave_group(pod.group, uid)
         return pod
+
+    def _leave_node(self, pod: Pod) -> None:
+        self._bound.remove_pod(pod.node_name, pod.uid)
+        self._bound_by_priority[pod.priority] -= 1
+        if not self._bound_by_priority[pod.priority]:
+            del self._bound_by_priority[pod.priority]
 
     def _leave_group(self, group: GroupKey, uid: str) -> None:
         members = self._by_group.get(group, {})

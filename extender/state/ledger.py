@@ -206,9 +206,17 @@ class Ledger:
             return self._build_node_without(name, lambda hold: hold.pod.uid == uid)
         return self._nodes.get(name)
 
-    def get_node_without_held(self, name: str, uids: Collection[str]) -> Node | None:
-        """The node as these pods find it together: the places that are held for them there count as free."""
-        return self._build_node_without(name, lambda hold: hold.state == "held" and hold.pod.uid in uids)
+    def get_node_for_group(self, name: str, uids: Collection[str], priority: int) -> Node | None:
+        """The node as these pods may find it together: what is held for them is free, and pods of lower priority are evicted."""
+
+        def may_leave(pod: Pod) -> bool:
+            return pod.uid in uids or pod.priority < priority
+
+        if not self._pods.has_pod_below(name, priority) and not any(
+            may_leave(place.pod) for place in self.places.list_on_node(name)
+        ):
+            return self._nodes.get(name)
+        return self._build_node_without(name, lambda hold: may_leave(hold.pod))
 
     def list_holds(self, node_name: str) -> list[Hold]:
         """What each pod holds on a node, in the order of namespace and name."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from extender.rule_settings import RuleSettings
 from tests.extender.scheduler_harness import SchedulerHarness
 from tests.support.builders import ledger_pod
 from vrampack.cards.pod_group import GroupKey
@@ -18,9 +19,9 @@ SPEC: dict[str, Any] = {"schedulingGroup": {"podGroupName": "train"}}
 REFUSED = "its group does not fit"
 
 
-def start_desk(*cards: int, minimum: int | None = 3) -> SchedulerHarness:
+def start_desk(*cards: int, minimum: int | None = 3, rules: RuleSettings | None = None) -> SchedulerHarness:
     """One node with these cards."""
-    desk = SchedulerHarness({"a": cards})
+    desk = SchedulerHarness({"a": cards}, rules=rules)
     desk.parts.groups.put_minimum(GROUP, minimum)
     return desk
 
@@ -85,6 +86,24 @@ def test_members_in_any_state_count_where_they_are() -> None:
     assert (refuse(desk, "m1", 9), refuse(desk, "m2", 9)) == ("", "")
     desk.add_bound_pod("stranger", "a", 7, card=2)
     assert refuse(desk, "m1", 9) == ""  # the places that members hold are theirs to use
+
+
+@pytest.mark.parametrize("known", [3, 2])
+def test_rules_apply_to_all_members_alike(known: int) -> None:
+    """Also to one that the scheduler asks about before the watch shows it."""
+    desk = start_desk(16, 16, rules=RuleSettings(max_pods_per_card=1))
+    add_members(desk, *[4] * known)
+    assert refuse(desk, "m2", 4) == REFUSED
+
+
+def test_a_group_for_which_others_may_be_evicted_is_not_refused() -> None:
+    """Told that the free card does not suffice, the scheduler would evict a pod for each member instead of for one."""
+    for priority, want in ((0, REFUSED), (10, "")):
+        desk = start_desk(16, 16, 16)
+        desk.add_bound_pod("other", "a", 16, card=0)
+        for number in range(3):
+            desk.ledger.update_pod(replace(ledger_pod(f"m{number}", units=9, priority=priority), group=GROUP))
+        assert refuse(desk, "m0", 9) == want
 
 
 def test_a_member_that_is_already_reserved_is_not_counted_twice() -> None:
