@@ -44,8 +44,14 @@ AGENT_ROLE: list[Json] = [
 USAGE_ROLE: list[Json] = [
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "patch"]},
 ]
-USAGE_READER_ROLE: list[Json] = [
+LEASES_ROLE: list[Json] = [
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["list", "watch"]},
+    {
+        "apiGroups": ["coordination.k8s.io"],
+        "resources": ["leases"],
+        "resourceNames": ["vrampack-preemption"],
+        "verbs": ["get", "patch"],
+    },
 ]
 LEASE_ROLE: list[Json] = [
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
@@ -61,14 +67,14 @@ ROLES: dict[str, Json] = {
         ("ClusterRole", "vrampack-extender"): EXTENDER_ROLE,
         ("ClusterRole", "vrampack-agent"): AGENT_ROLE,
         ("Role", "vrampack-agent-usage"): USAGE_ROLE,
-        ("Role", "vrampack-extender"): USAGE_READER_ROLE,
+        ("Role", "vrampack-extender"): LEASES_ROLE,
         ("Role", "vrampack-scheduler-lease"): LEASE_ROLE,
     },
     "kubeadm": {
         ("ClusterRole", "vrampack-extender"): EXTENDER_ROLE,
         ("ClusterRole", "vrampack-agent"): AGENT_ROLE,
         ("Role", "vrampack-agent-usage"): USAGE_ROLE,
-        ("Role", "vrampack-extender"): USAGE_READER_ROLE,
+        ("Role", "vrampack-extender"): LEASES_ROLE,
     },
 }
 BINDINGS = {

@@ -30,7 +30,7 @@ from vrampack.kube.errors import (
 from vrampack.kube.http_client import HttpClient
 from vrampack.kube.http_connection import SilentServerError, StreamedReply
 from vrampack.kube.list_page import MAX_OBJECT_BYTES, ListPage, build_page_query, decode_page
-from vrampack.kube.objects import NodeObject, PodObject
+from vrampack.kube.objects import LeaseObject, NodeObject, PodObject
 from vrampack.kube.watch_reader import ByteStream
 
 Resource = Literal["pods", "nodes", "namespaces", "leases"] | GroupKind
@@ -276,14 +276,25 @@ class Api:
 
         Raises `RefusedError` when nothing was written, `NoAnswerError` when that is not known.
         """
-        path, wanted = build_path("leases", namespace, name), ("Lease", name)
         try:
-            await self._call("PATCH", path, "leases", wanted=wanted, body=body, seconds=timeout_seconds)
+            await self.patch_lease(namespace, name, body, timeout_seconds=timeout_seconds)
         except RefusedError as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
-            path = build_path("leases", namespace)
+            path, wanted = build_path("leases", namespace), ("Lease", name)
             await self._call("POST", path, "leases", wanted=wanted, body=body, seconds=timeout_seconds)
+
+    async def get_lease(self, namespace: str, name: str, *, timeout_seconds: float) -> LeaseObject | None:
+        path = build_path("leases", namespace, name)
+        body = await self._get_object(path, "leases", "Lease", name, timeout_seconds)
+        return None if body is None else decode_answer(body, LeaseObject, f"get lease {namespace}/{name}")
+
+    async def patch_lease(
+        self, namespace: str, name: str, body: Mapping[str, object], *, timeout_seconds: float
+    ) -> None:
+        """Merge `body` into the Lease; with a `metadata.resourceVersion` in it, a Lease that changed since gives a 409."""
+        path = build_path("leases", namespace, name)
+        await self._call("PATCH", path, "leases", wanted=("Lease", name), body=body, seconds=timeout_seconds)
 
     def _observe(self, *, verb: str, resource: str, code: int, started: float) -> None:
         seconds = time.monotonic() - started

@@ -244,6 +244,7 @@ class PodGroupObject(msgspec.Struct, frozen=True):
 class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", gc=False):
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
+    lease_transitions: int | None = None
 
 
 class LeaseObject(msgspec.Struct, frozen=True):
