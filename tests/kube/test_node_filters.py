@@ -1,0 +1,202 @@
+"""What kube-scheduler's filters say about a pod and one node: one row for each rule and each of its edges."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from vrampack.kube.node_filters import (
+    PODS_REASON,
+    PORTS_REASON,
+    SELECTOR_REASON,
+    TAINT_REASON,
+    UNSCHEDULABLE_REASON,
+    find_node_obstacle,
+    sum_requests,
+)
+from vrampack.kube.scheduling_objects import SchedulingNode, SchedulingPod
+
+Json = Any
+"""Any: objects as the API server writes them."""
+
+
+def a_pod(*, requests: Json = None, ports: Json = None, **spec: Json) -> SchedulingPod:
+    container = {"name": "main", "resources": {"requests": requests or {}}, "ports": ports or []}
+    return msgspec.json.decode(json.dumps({"spec": {"containers": [container], **spec}}), type=SchedulingPod)
+
+
+def a_node(*, labels: Json = None, allocatable: Json = None, **spec: Json) -> SchedulingNode:
+    node = {
+        "metadata": {"name": "gpu-0", "labels": {"zone": "a", "cards": "8", **(labels or {})}},
+        "spec": spec,
+        "status": {"allocatable": {"pods": "10", "cpu": "4", "memory": "8Gi", **(allocatable or {})}},
+    }
+    return msgspec.json.decode(json.dumps(node), type=SchedulingNode)
+
+
+def requiring(*terms: Json) -> Json:
+    required = {"nodeSelectorTerms": list(terms)}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
+def on_label(key: str, operator: str, *values: str) -> Json:
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+
+
+def on_name(operator: str, *values: str) -> Json:
+    return {"matchFields": [{"key": "metadata.name", "operator": operator, "values": list(values)}]}
+
+
+SELECTION = {
+    "no rule": ({}, True),
+    "nodeSelector, equal": ({"nodeSelector": {"zone": "a"}}, True),
+    "nodeSelector, one of two differs": ({"nodeSelector": {"zone": "a", "cards": "4"}}, False),
+    "nodeSelector, no such label": ({"nodeSelector": {"rack": ""}}, False),
+    "In": ({"affinity": requiring(on_label("zone", "In", "b", "a"))}, True),
+    "In, another value": ({"affinity": requiring(on_label("zone", "In", "b"))}, False),
+    "In, no such label": ({"affinity": requiring(on_label("rack", "In", ""))}, False),
+    "NotIn": ({"affinity": requiring(on_label("zone", "NotIn", "b"))}, True),
+    "NotIn, its value": ({"affinity": requiring(on_label("zone", "NotIn", "a"))}, False),
+    "NotIn, no such label": ({"affinity": requiring(on_label("rack", "NotIn", "1"))}, True),
+    "Exists": ({"affinity": requiring(on_label("zone", "Exists"))}, True),
+    "Exists, no such label": ({"affinity": requiring(on_label("rack", "Exists"))}, False),
+    "DoesNotExist": ({"affinity": requiring(on_label("rack", "DoesNotExist"))}, True),
+    "DoesNotExist, but it does": ({"affinity": requiring(on_label("zone", "DoesNotExist"))}, False),
+    "Gt, as numbers": ({"affinity": requiring(on_label("cards", "Gt", "07"))}, True),
+    "Gt, equal": ({"affinity": requiring(on_label("cards", "Gt", "8"))}, False),
+    "Lt, as numbers": ({"affinity": requiring(on_label("cards", "Lt", "10"))}, True),
+    "Lt, equal": ({"affinity": requiring(on_label("cards", "Lt", "8"))}, False),
+    "Gt, a label that is no number": ({"affinity": requiring(on_label("zone", "Gt", "1"))}, False),
+    "Gt, no such label": ({"affinity": requiring(on_label("rack", "Gt", "1"))}, False),
+    "an operator of another release": ({"affinity": requiring(on_label("zone", "Like", "a"))}, False),
+    "no term": ({"affinity": requiring()}, False),
+    "an empty term": ({"affinity": requiring({})}, False),
+    "one of two terms": ({"affinity": requiring(on_label("zone", "In", "b"), on_label("zone", "In", "a"))}, True),
+    "both requirements of a term": (
+        {"affinity": requiring({**on_label("zone", "In", "a"), **on_name("In", "gpu-1")})},
+        False,
+    ),
+    "its name": ({"affinity": requiring(on_name("In", "gpu-0"))}, True),
+    "another name": ({"affinity": requiring(on_name("NotIn", "gpu-0"))}, False),
+    "nodeSelector and affinity": (
+        {"nodeSelector": {"zone": "b"}, "affinity": requiring(on_name("In", "gpu-0"))},
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "passes"), SELECTION.values(), ids=SELECTION)
+def test_a_pod_selects_its_nodes(spec: Json, *, passes: bool) -> None:
+    assert find_node_obstacle(a_pod(**spec), a_node(), []) == ("" if passes else SELECTOR_REASON)
+
+
+def tainted(effect: str = "NoSchedule", value: str = "gpu") -> Json:
+    return {"taints": [{"key": "dedicated", "value": value, "effect": effect}]}
+
+
+def tolerating(**toleration: str) -> Json:
+    return {"tolerations": [toleration]}
+
+
+TAINTS = {
+    "NoSchedule": (tainted(), {}, TAINT_REASON),
+    "NoExecute": (tainted("NoExecute"), {}, TAINT_REASON),
+    "PreferNoSchedule": (tainted("PreferNoSchedule"), {}, ""),
+    "tolerated by value": (tainted(), tolerating(key="dedicated", value="gpu"), ""),
+    "another value": (tainted(), tolerating(key="dedicated", operator="Equal", value="cpu"), TAINT_REASON),
+    "tolerated by key": (tainted(), tolerating(key="dedicated", operator="Exists"), ""),
+    "everything is tolerated": (tainted(), tolerating(operator="Exists"), ""),
+    "another key": (tainted(), tolerating(key="other", operator="Exists"), TAINT_REASON),
+    "another effect": (tainted(), tolerating(key="dedicated", operator="Exists", effect="NoExecute"), TAINT_REASON),
+    "cordoned": ({"unschedulable": True}, {}, UNSCHEDULABLE_REASON),
+    "cordoned, and tolerated": (
+        {"unschedulable": True},
+        tolerating(key="node.kubernetes.io/unschedulable", operator="Exists"),
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize(("node", "pod", "reason"), TAINTS.values(), ids=TAINTS)
+def test_a_node_keeps_pods_away_unless_they_tolerate_it(node: Json, pod: Json, reason: str) -> None:
+    assert find_node_obstacle(a_pod(**pod), a_node(**node), []) == reason
+
+
+RESOURCES = {
+    "all fits": ({"cpu": "2", "memory": "4Gi"}, ""),
+    # 4 - 1.5 of the other pod leave 2500m
+    "exactly the rest": ({"cpu": "2500m"}, ""),
+    "a thousandth more": ({"cpu": "2501m"}, "Insufficient cpu"),
+    # 8 - 3 leave 5 Gi
+    "memory": ({"memory": "5121Mi"}, "Insufficient memory"),
+    "what the node does not have": ({"example.com/fpga": "1"}, "Insufficient example.com/fpga"),
+    "none of what it does not have": ({"example.com/fpga": "0"}, ""),
+}
+
+
+@pytest.mark.parametrize(("requests", "reason"), RESOURCES.values(), ids=RESOURCES)
+def test_requests_fit_beside_those_of_other_pods(requests: Json, reason: str) -> None:
+    other = a_pod(requests={"cpu": "1.5", "memory": "3Gi"})
+    assert find_node_obstacle(a_pod(requests=requests), a_node(), [other]) == reason
+
+
+def test_a_node_takes_so_many_pods() -> None:
+    others = [a_pod()] * 2
+    assert find_node_obstacle(a_pod(), a_node(allocatable={"pods": "3"}), others) == ""
+    assert find_node_obstacle(a_pod(), a_node(allocatable={"pods": "2"}), others) == PODS_REASON
+
+
+def asking(cpu: str, **fields: Json) -> Json:
+    return {"resources": {"requests": {"cpu": cpu}}, **fields}
+
+
+SUMS = {
+    # main 1 + 1
+    "two containers": ({"containers": [asking("1"), asking("1")]}, 2),
+    # the larger of main 1 and init 3
+    "an init container": ({"containers": [asking("1")], "initContainers": [asking("3")]}, 3),
+    # sidecar 2 + main 1
+    "a sidecar": ({"containers": [asking("1")], "initContainers": [asking("2", restartPolicy="Always")]}, 3),
+    # sidecar 2 + init 3, over sidecar 2 + main 1
+    "an init container after a sidecar": (
+        {"containers": [asking("1")], "initContainers": [asking("2", restartPolicy="Always"), asking("3")]},
+        5,
+    ),
+    "the whole pod's": ({"containers": [asking("1")], "resources": {"requests": {"cpu": "4"}}}, 4),
+    # main 1 + overhead 1
+    "overhead": ({"containers": [asking("1")], "overhead": {"cpu": "1"}}, 2),
+    "not a quantity": ({"containers": [asking("much")]}, 0),
+}
+
+
+@pytest.mark.parametrize(("spec", "cpus"), SUMS.values(), ids=SUMS)
+def test_requests_are_summed_as_the_scheduler_does(spec: Json, cpus: int) -> None:
+    assert sum_requests(a_pod(**spec).spec)["cpu"] == cpus
+
+
+def port(number: int, **fields: str) -> Json:
+    return {"containerPort": 80, "hostPort": number, **fields}
+
+
+PORTS = {
+    "the same": (port(80), PORTS_REASON),
+    "another": (port(81), ""),
+    "another protocol": (port(80, protocol="UDP"), ""),
+    "one address of all": (port(80, hostIP="10.0.0.1"), PORTS_REASON),
+    "none of the host": (port(0), ""),
+}
+
+
+@pytest.mark.parametrize(("wanted", "reason"), PORTS.values(), ids=PORTS)
+def test_ports_of_the_host_are_taken_once(wanted: Json, reason: str) -> None:
+    """The other pod takes port 80 on all addresses."""
+    assert find_node_obstacle(a_pod(ports=[wanted]), a_node(), [a_pod(ports=[port(80)])]) == reason
+
+
+def test_one_port_may_be_taken_on_each_address() -> None:
+    taken = a_pod(ports=[port(80, hostIP="10.0.0.1")])
+    assert find_node_obstacle(a_pod(ports=[port(80, hostIP="10.0.0.2")]), a_node(), [taken]) == ""
+    assert find_node_obstacle(a_pod(ports=[port(80, hostIP="10.0.0.1")]), a_node(), [taken]) == PORTS_REASON

@@ -1,0 +1,123 @@
+"""Pods and nodes with all that kube-scheduler's filters read, for the few that are looked at closely.
+
+The ledger of a whole cluster needs none of it: these objects are read one node at a time.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from vrampack.kube.objects import (
+    ContainerObject,
+    LocalPodObject,
+    LocalPodSpec,
+    NodeObject,
+    ObjectMeta,
+    OwnedObjectMeta,
+    ResourceRequirements,
+)
+
+
+class ContainerPort(msgspec.Struct, frozen=True, rename="camel"):
+    host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    protocol: str = "TCP"
+
+
+class PortedContainer(ContainerObject, frozen=True, rename="camel", gc=False):
+    ports: list[ContainerPort] | None = None
+
+
+class SelectorRequirement(msgspec.Struct, frozen=True):
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class NodeSelectorTerm(msgspec.Struct, frozen=True, rename="camel"):
+    match_expressions: list[SelectorRequirement] | None = None
+    match_fields: list[SelectorRequirement] | None = None
+
+
+class NodeSelector(msgspec.Struct, frozen=True, rename="camel"):
+    node_selector_terms: list[NodeSelectorTerm] | None = None
+
+
+class NodeAffinity(msgspec.Struct, frozen=True):
+    required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class PodAffinity(msgspec.Struct, frozen=True):
+    """Also the anti-affinity: only whether there are required terms is of interest."""
+
+    required: list[msgspec.Raw] | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(msgspec.Struct, frozen=True, rename="camel"):
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class TopologySpread(msgspec.Struct, frozen=True, rename="camel"):
+    when_unsatisfiable: str = ""
+
+
+class Toleration(msgspec.Struct, frozen=True):
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class SchedulingPodSpec(LocalPodSpec, frozen=True, rename="camel"):
+    containers: list[PortedContainer] | None = None  # type: ignore[assignment]  # the same containers, with their ports
+    init_containers: list[PortedContainer] | None = None  # type: ignore[assignment]  # as above
+    resources: ResourceRequirements | None = None
+    """For all its containers together, beside or in place of their own."""
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] | None = None
+    topology_spread_constraints: list[TopologySpread] | None = None
+    preemption_policy: str | None = None
+
+    @property
+    def depends_on_other_pods(self) -> bool:
+        """Whether required rules of it depend on which pods run elsewhere."""
+        affinity = self.affinity or Affinity()
+        rules = (affinity.pod_affinity, affinity.pod_anti_affinity)
+        spreads = self.topology_spread_constraints or ()
+        return any(rule is not None and rule.required for rule in rules) or any(
+            spread.when_unsatisfiable == "DoNotSchedule" for spread in spreads
+        )
+
+
+class SchedulingPodMeta(OwnedObjectMeta, frozen=True, rename="camel"):
+    deletion_grace_period_seconds: int | None = None
+
+
+class SchedulingPod(LocalPodObject, frozen=True):
+    """A v1.Pod."""
+
+    metadata: SchedulingPodMeta = SchedulingPodMeta()
+    spec: SchedulingPodSpec = SchedulingPodSpec()
+
+
+class Taint(msgspec.Struct, frozen=True):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class SchedulingNodeSpec(msgspec.Struct, frozen=True):
+    unschedulable: bool = False
+    taints: list[Taint] | None = None
+
+
+class SchedulingNode(NodeObject, frozen=True):
+    """A v1.Node."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: SchedulingNodeSpec = SchedulingNodeSpec()
