@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+import socket
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from extender.card_preemption.card_preemptor import LEASE_NAME, CardPreemptor
+from extender.card_preemption.refused_calls import RefusedCalls
 from extender.events import ExtenderEventRecorder
 from extender.http.explain_view import ExplainView
 from extender.http.placements_view import PlacementsView
@@ -41,10 +45,13 @@ from extender.state.sync import ProblemReporter, ReadinessCheck
 from extender.wire.args import ArgsReader
 from policies.engine.engine import Engine
 from vrampack.kube.client import Api
+from vrampack.kube.leader_lease import LeaderLease
 from vrampack.kube.objects import NodeObject, PodObject
 from vrampack.kube.reflector import Reflector
 
 log = logging.getLogger(__name__)
+
+NS_PER_SECOND = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,8 @@ class Components:
     mix_learner: MixLearner
     verbs: Verbs
     preemption: Preemption
+    preemption_lease: LeaderLease
+    card_preemptor: CardPreemptor
     timed_verbs: TimedVerbs
     shadow_judge: ShadowJudge
     placements_view: PlacementsView
@@ -179,6 +188,29 @@ def build_components(  # noqa: PLR0913 - what the parts share
         readiness=readiness,
         clock=clock,
     )
+    refused_calls = RefusedCalls(activator, ledger, clock=clock)
+    preemption_lease = LeaderLease(
+        api,
+        namespace=settings.preemption.lease_namespace,
+        name=LEASE_NAME,
+        identity=f"{socket.gethostname()}_{uuid.uuid4()}",
+        clock=clock,
+        now=lambda: now_ns() / NS_PER_SECOND,
+    )
+    card_preemptor = CardPreemptor(
+        ledger=ledger,
+        nominator=nominator,
+        activator=activator,
+        calls=refused_calls,
+        api=api,
+        pods=pods,
+        lease=preemption_lease,
+        events=events,
+        metrics=metrics,
+        readiness=readiness,
+        settings=settings.preemption,
+        clock=clock,
+    )
     engine_follower = EngineFollower(engine, nominator)
     args = ArgsReader(resource, ledger.label_keys, hosts)
     preparation = RankingPreparation(args, engine_follower, ledger, nominator, engine)
@@ -198,7 +230,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
         binder=binder,
         places=places,
         node_backoff=NodeBackoff(clock),
-        listener=activator,
+        listener=activator if settings.preemption.by_card == "never" else refused_calls,
         metrics=metrics,
         readiness=readiness,
         args=args,
@@ -217,6 +249,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
         readiness=readiness,
         resource=resource,
         generations=generations,
+        by_card=card_preemptor,
     )
     on_fault = cache_rebuild.on_fault
     return Components(
@@ -232,6 +265,8 @@ def build_components(  # noqa: PLR0913 - what the parts share
         mix_learner=mix_learner,
         verbs=verbs,
         preemption=preemption,
+        preemption_lease=preemption_lease,
+        card_preemptor=card_preemptor,
         timed_verbs=TimedVerbs(
             filter=SyncVerb("filter", verbs.filter, metrics, on_fault, preparation),
             prioritize=SyncVerb("prioritize", verbs.prioritize, metrics, on_fault, preparation),

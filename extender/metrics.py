@@ -39,8 +39,10 @@ CALLS_ANSWERED_BY_OTHERS = (
     ("patch", "pods/status"),
 )
 """Verb and resource of the calls that something between us and the API server is most likely to answer."""
-TASKS = ("follower", "mix", "activator", "shadow", "reload")
+TASKS = ("follower", "mix", "activator", "shadow", "reload", "preemption")
 """What begins again after a fault."""
+CARD_PREEMPTION_RESULTS = ("planned", "begun", "withdrawn", "budget", "served", "elsewhere", "gone", "in_vain")
+CARD_EVICTION_RESULTS = ("evicted", "budget", "gone", "failed")
 EVICTION_RESULTS = ("evicted", "kept", "budget", "gone", "failed")
 ACTIVATION_RESULTS = ("bound", "refused", "expired", "gone", "failed")
 CONFIG_REASONS = ("rejected", "restart")
@@ -130,6 +132,21 @@ class ExtenderMetrics:
             "Pods that the agents of their nodes refuse, by outcome of evicting them: evicted, kept (no controller), budget, gone, failed.",
             ["result"],
             series=EVICTION_RESULTS,
+        )
+        self.card_preemptions = registry.add_counter(
+            "vrampack_card_preemptions_total",
+            "Preemptions by card: planned, begun, withdrawn (no pod went), budget, and their ends: served, elsewhere, gone, in_vain.",
+            ["result"],
+            series=CARD_PREEMPTION_RESULTS,
+        )
+        self.card_preemption_evictions = registry.add_counter(
+            "vrampack_card_preemption_evictions_total",
+            "Pods evicted for others by card, by outcome: evicted, budget (a PodDisruptionBudget), gone, failed.",
+            ["result"],
+            series=CARD_EVICTION_RESULTS,
+        )
+        self.card_preemption_leader = registry.add_gauge(
+            "vrampack_card_preemption_leader", "1 while this extender may evict pods for others by card."
         )
         self.bound_after_flush = registry.add_counter(
             "vrampack_bound_after_flush_total",

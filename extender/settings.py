@@ -144,6 +144,22 @@ def _expand_decide(given: object) -> object:
     raise ValueError(f"{given!r} is neither prioritize, filter or auto nor a mapping with default and schedulers")
 
 
+class PreemptionSettings(StrictModel):
+    """Whether pods are evicted for a pod of a higher priority whose node's totals fit, while no card does. See docs/preemption-by-card.md."""
+
+    by_card: Literal["never", "plan", "act"] = "never"
+    """`plan` only says in events which pods would be evicted. Begin with it, and read them before you set `act`."""
+
+    max_evictions_per_hour: int = Field(default=20, ge=1, le=10_000)
+    """The most pods that are evicted for others in an hour, in the whole cluster."""
+
+    max_evictions_per_namespace_per_hour: int = Field(default=10, ge=1, le=10_000)
+    """The most of them in one namespace."""
+
+    lease_namespace: OptionalNamespace = "vrampack-system"
+    """Where the Lease `vrampack-preemption` is, whose holder evicts: the namespace of the installation."""
+
+
 class UsageReaderSettings(StrictModel):
     """Where agents publish how much memory of their cards is really used."""
 
@@ -183,6 +199,7 @@ class ExtenderConfiguration(StrictModel):
     """Which verb chooses the node: `prioritize`, `filter` or `auto`, for all pods or by scheduler."""
 
     holds: HoldSettings = HoldSettings()
+    preemption: PreemptionSettings = PreemptionSettings()
     usage_leases: UsageReaderSettings = UsageReaderSettings()
 
     nvidia_fractions: bool = False

@@ -19,6 +19,7 @@ FOLDERS = {
     "extender/checks",
     "extender/http",
     "extender/eviction",
+    "extender/card_preemption",
     "extender/preemption",
     "extender/requeue",
     "extender/scheduling",

@@ -13,19 +13,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
 from extender.metrics import ExtenderMetrics
-from extender.preemption.victims import find_added_victims
+from extender.preemption.node_victims import NodeVictims
 from extender.state.ledger import Ledger
 from extender.state.nominator import Nominator
 from extender.state.sync import ReadinessCheck
 from extender.wire.codec import MalformedCallError, VerbResponse, encode_json
 from extender.wire.preemption import MetaPod, MetaVictims, PreemptionProposal, PreemptionResult, read_preemption_args
-from vrampack.cards.holding import Hold
 from vrampack.cards.pod import Pod
-from vrampack.cards.request import CardRequest
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +33,13 @@ class EvictionListener(Protocol):
 
     def on_evictions_expected(self) -> None:
         """A preemption is pending. No event will announce its end."""
+
+
+class CardPreemptions(Protocol):
+    """Evicts pods by itself where the scheduler proposes none."""
+
+    def is_served(self, uid: str) -> bool: ...
+    def note_proposal(self, scheduler_name: str, *, has_empty: bool) -> None: ...
 
 
 class ConfigurationGeneration(Protocol):
@@ -57,14 +62,17 @@ class Preemption:
         readiness: ReadinessCheck,
         resource: str,
         generations: ConfigurationGeneration,
+        by_card: CardPreemptions,
     ) -> None:
         self._ledger = ledger
         self._nominator = nominator
+        self._victims = NodeVictims(ledger, nominator)
         self._listener = listener
         self._results = metrics.preemptions
         self._readiness = readiness
         self._resource = resource
         self._generations = generations
+        self._by_card = by_card
         self._one_call = asyncio.Lock()
 
     async def preempt(self, body: bytes) -> VerbResponse:
@@ -104,7 +112,9 @@ class Preemption:
         pod = self._ledger.get_pod(proposal.pod.uid) or proposed_pod
         found: dict[str, MetaVictims | None] = dict.fromkeys(proposal.victims)
         is_going: dict[str, bool] = {}
-        names: Collection[str] = found if proposal.may_preempt else ()
+        has_empty = any(not victims.pods for victims in proposal.victims.values())
+        self._by_card.note_proposal(proposed_pod.scheduler_name, has_empty=has_empty)
+        names: Collection[str] = found if proposal.may_preempt and not self._by_card.is_served(pod.uid) else ()
         while names:
             # Each pass is shorter than the one before: it evaluates only the nodes that changed meanwhile.
             generation = self._ledger.generation
@@ -139,28 +149,11 @@ class Preemption:
         known = [victim for uid in uids if (victim := self._ledger.get_pod(uid)) is not None]
         if any(victim.priority >= pod.priority for victim in known):
             return None
-        added = self._find_added_victims(name, pod, pod.request.card_request, uids)
+        added = self._victims.find_victims(name, pod, pod.request.card_request, leaving_uids=frozenset(uids))
         if added is None:
             return None
         merged = _merge_victims(uids, known, [hold.pod for hold in added])
         return MetaVictims(tuple(MetaPod(uid) for uid in merged), proposed.violations)
-
-    def _find_added_victims(
-        self, name: str, pod: Pod, request: CardRequest, proposed_uids: Sequence[str]
-    ) -> list[Hold] | None:
-        node = self._ledger.get_node(name)
-        if node is None:
-            return None
-        holds = [hold for hold in self._ledger.list_holds(name) if hold.pod.uid != pod.uid]
-        holds += self._nominator.list_holds_against(name, pod)
-        return find_added_victims(
-            node,
-            holds,
-            request=request,
-            priority=pod.priority,
-            leaving_uids=frozenset(proposed_uids),
-            rules=self._ledger.placement.rules,
-        )
 
     def _build_error(self, result: str, status: int, text: str) -> VerbResponse:
         self._results.labels(result).inc()

@@ -32,31 +32,33 @@ EVICTABLE = ("bound", "held")
 VictimOrder = tuple[int, list[int], int, list[str]]
 
 
-def find_added_victims(
+def find_added_victims(  # noqa: PLR0913 - the node, the pod, and who may go
     node: Node,
     holds: Iterable[Hold],
     *,
     request: CardRequest,
     priority: int,
     leaving_uids: Collection[str],
+    protected_uids: Collection[str] = (),
     rules: PlacementRules = NO_RULES,
 ) -> list[Hold] | None:
     """The holds to free besides those of `leaving_uids`, most important first; None when freeing all would not be enough.
 
-    Only `EVICTABLE` pods of a lower `priority` are taken.
+    Only `EVICTABLE` pods of a lower `priority` are taken, and none of `protected_uids`.
     """
     staying = [hold for hold in holds if hold.state != "terminating" and hold.pod.uid not in leaving_uids]
-    free_units_decide = request.rules is None and not request.amounts and not node.counts_instances
-    if not free_units_decide or _is_choice_limited(node, request):
-        return _find_victims_by_fit(node, staying, request, priority, rules)
-    missing = _count_missing_units(node, staying, request)
-    if len(missing) < request.count:
-        return None
     lower = [
         hold
         for hold in staying
-        if hold.state in EVICTABLE and hold.pod.priority < priority and _list_missing_cards(hold, missing)
+        if hold.state in EVICTABLE and hold.pod.priority < priority and hold.pod.uid not in protected_uids
     ]
+    free_units_decide = request.rules is None and not request.amounts and not node.counts_instances
+    if not free_units_decide or _is_choice_limited(node, request):
+        return _find_victims_by_fit(node, staying, lower, request, rules)
+    missing = _count_missing_units(node, staying, request)
+    if len(missing) < request.count:
+        return None
+    lower = [hold for hold in lower if _list_missing_cards(hold, missing)]
     shared = [hold for hold in lower if len(_list_missing_cards(hold, missing)) > 1]
     find_victims = _find_smallest_set if len(shared) <= MAX_SHARED_PODS else _drop_needless
     victims = find_victims(lower, missing, request.count)
@@ -72,14 +74,13 @@ def _is_choice_limited(node: Node, request: CardRequest) -> bool:
 
 
 def _find_victims_by_fit(
-    node: Node, staying: Sequence[Hold], request: CardRequest, priority: int, rules: PlacementRules
+    node: Node, staying: Sequence[Hold], lower: Sequence[Hold], request: CardRequest, rules: PlacementRules
 ) -> list[Hold] | None:
     """Victims of which none can be spared. Where free units do not decide alone, it checks the fit."""
 
     def is_fitting(holds: Iterable[Hold]) -> bool:
         return not isinstance(find_fitting_cards(refill_node(node, holds, rules=rules), request), Unfit)
 
-    lower = [hold for hold in staying if hold.state in EVICTABLE and hold.pod.priority < priority]
     kept = [hold for hold in staying if hold not in lower]
     if not is_fitting(kept):
         return None

@@ -38,7 +38,7 @@ class Nominations:
 
 def get_nomination(pod: Pod | None) -> str:
     """The node to which the pod is nominated while it is not bound; empty for none."""
-    return "" if pod is None or pod.node_name or pod.is_terminating or pod.request is None else pod.nominated_node
+    return "" if pod is None or pod.node_name or pod.is_terminating or pod.request is None else pod.node_to_keep
 
 
 def has_equal_claim(known: Pod | None, pod: Pod | None) -> bool:

@@ -128,15 +128,15 @@ class Nominator(NodeFollower):
         self.follow()
         place, pod = self._ledger.places.get_place(uid), self._ledger.get_pod(uid)
         names = [] if place is None else [place.node_name]
-        if pod is not None and pod.nominated_node in self._kept:
-            names.append(pod.nominated_node)
+        if pod is not None and pod.node_to_keep in self._kept:
+            names.append(pod.node_to_keep)
         if uid in self._pending_preemptions:
             names += [name for name, pods in self._preemptors.items() if any(each.uid == uid for each in pods)]
         return list(dict.fromkeys(names))
 
     def is_nominee(self, pod: Pod) -> bool:
         """Whether other pods were evicted for it, or may be."""
-        return bool(pod.nominated_node) or pod.uid in self._pending_preemptions
+        return bool(pod.node_to_keep) or pod.uid in self._pending_preemptions
 
     def list_placements(self) -> Iterator[NominatedPlacement]:
         """All kept cards, by node."""
@@ -165,6 +165,10 @@ class Nominator(NodeFollower):
         `going_nodes` are the nodes of which `is_any_terminating` is true for the victims.
         """
         self._pending_preemptions.add_preemption(pod, victims, going_nodes)
+
+    def withdraw_preemption(self, uid: str) -> None:
+        """No pod is evicted for this one any more: it keeps cards only where the API shows it nominated."""
+        self._pending_preemptions.withdraw_preemption(uid)
 
     def release_ended_preemptions(self) -> bool:
         """Release what ended preemptions kept. Returns whether others are still pending."""

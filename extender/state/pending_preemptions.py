@@ -82,6 +82,10 @@ class PendingPreemptions:
         if len(self._pending) > MAX_PENDING:
             self._forget_answer(next(iter(self._pending)))
 
+    def withdraw_preemption(self, uid: str) -> None:
+        """No pod is evicted for this one any more."""
+        self._forget_answer(uid)
+
     def is_any_terminating(self, uids: Iterable[str]) -> bool:
         """Whether any of these pods is terminating or gone.
 

@@ -69,6 +69,15 @@ class PodClient:
         )
         return self._learn_answer(pod, obj)
 
+    async def nominate(self, pod: Pod, node_name: str, deadline: float) -> None:
+        """Nominate the pod to the node, or end its nomination, so that the scheduler and every extender keep its place.
+
+        Raises as `request_retry`.
+        """
+        seconds = self._get_remaining(deadline)
+        obj = await self._api.nominate_pod(pod.namespace, pod.name, pod.uid, node_name, timeout_seconds=seconds)
+        self._learn_answer(pod, obj)
+
     def _learn_answer(self, pod: Pod, obj: PodObject) -> Pod:
         """Update the ledger if it still knows the pod: an answer that a deletion overtook must not bring it back."""
         label_keys, host = self._ledger.label_keys, self._hosts.read_request(obj.spec)

@@ -41,7 +41,16 @@ class EvictionApi(FakeKubeApi):
         pod = self.pods.get((namespace, name))
         return None if pod is None else json.dumps(pod).encode()
 
-    async def evict(self, namespace: str, name: str, uid: str, *, timeout_seconds: float) -> None:  # noqa: ARG002 - the real one's shape
+    async def evict(
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        *,
+        timeout_seconds: float,  # noqa: ARG002 - the real one's shape
+        is_dry_run: bool = False,
+    ) -> None:
+        assert not is_dry_run
         self.evicted.append((namespace, name, uid))
         if self.answers:
             raise self.answers.pop(0)

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from vrampack.kube.examined_objects import ExaminedNode, ExaminedPod
 from vrampack.kube.node_filters import (
     PODS_REASON,
     PORTS_REASON,
@@ -17,24 +18,23 @@ from vrampack.kube.node_filters import (
     find_node_obstacle,
     sum_requests,
 )
-from vrampack.kube.scheduling_objects import SchedulingNode, SchedulingPod
 
 Json = Any
 """Any: objects as the API server writes them."""
 
 
-def a_pod(*, requests: Json = None, ports: Json = None, **spec: Json) -> SchedulingPod:
+def a_pod(*, requests: Json = None, ports: Json = None, **spec: Json) -> ExaminedPod:
     container = {"name": "main", "resources": {"requests": requests or {}}, "ports": ports or []}
-    return msgspec.json.decode(json.dumps({"spec": {"containers": [container], **spec}}), type=SchedulingPod)
+    return msgspec.json.decode(json.dumps({"spec": {"containers": [container], **spec}}), type=ExaminedPod)
 
 
-def a_node(*, labels: Json = None, allocatable: Json = None, **spec: Json) -> SchedulingNode:
+def a_node(*, labels: Json = None, allocatable: Json = None, **spec: Json) -> ExaminedNode:
     node = {
         "metadata": {"name": "gpu-0", "labels": {"zone": "a", "cards": "8", **(labels or {})}},
         "spec": spec,
         "status": {"allocatable": {"pods": "10", "cpu": "4", "memory": "8Gi", **(allocatable or {})}},
     }
-    return msgspec.json.decode(json.dumps(node), type=SchedulingNode)
+    return msgspec.json.decode(json.dumps(node), type=ExaminedNode)
 
 
 def requiring(*terms: Json) -> Json:

@@ -37,14 +37,14 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "a pod of equal priority is evicted": Mutation(
         "extender/preemption/victims.py",
-        "if hold.state in EVICTABLE and hold.pod.priority < priority and _list_missing_cards(hold, missing)",
-        "if hold.state in EVICTABLE and hold.pod.priority <= priority and _list_missing_cards(hold, missing)",
+        "if hold.state in EVICTABLE and hold.pod.priority < priority and hold.pod.uid not in protected_uids",
+        "if hold.state in EVICTABLE and hold.pod.priority <= priority and hold.pod.uid not in protected_uids",
         f"{VICTIMS}::test_victims_match_the_table[never an equal priority]",
     ),
     "a pod is evicted from a place that it may never get": Mutation(
         "extender/preemption/victims.py",
-        "if hold.state in EVICTABLE and hold.pod.priority < priority and _list_missing_cards(hold, missing)",
-        "if hold.pod.priority < priority and _list_missing_cards(hold, missing)",
+        "if hold.state in EVICTABLE and hold.pod.priority < priority and hold.pod.uid not in protected_uids",
+        "if hold.pod.priority < priority and hold.pod.uid not in protected_uids",
         f"{VICTIMS}::test_victims_match_the_table[reserved places stay]",
     ),
     "a proposed victim of equal priority is let pass": Mutation(
@@ -55,8 +55,8 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "a pod that may not preempt does": Mutation(
         "extender/preemption/preempt.py",
-        "names: Collection[str] = found if proposal.may_preempt else ()",
-        "names: Collection[str] = found",
+        "names: Collection[str] = found if proposal.may_preempt and not self._by_card.is_served(pod.uid) else ()",
+        "names: Collection[str] = found if not self._by_card.is_served(pod.uid) else ()",
         f"{PREEMPTION}::test_a_pod_that_may_not_preempt_is_given_no_node",
     ),
     "preempt answers by what a node was before others had their turn": Mutation(

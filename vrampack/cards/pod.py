@@ -27,6 +27,8 @@ class Pod:
     priority: int = 0
     nominated_node: str = ""
     """The node where the scheduler evicted others for it; empty for none."""
+    preemption_node: str = ""
+    """The node where the extender evicts others for it, or has done so."""
     created_at: str = ""
     """In the API server's form (RFC 3339, UTC, whole seconds): such texts sort by time."""
     resource_version: str = ""
@@ -43,6 +45,11 @@ class Pod:
     """Why no scheduler could place it, by its PodScheduled condition, as a digest; empty if none has said so."""
     is_gated: bool = False
     """Whether it has schedulingGates: no scheduler tries it, and the API server refuses to bind it."""
+
+    @property
+    def node_to_keep(self) -> str:
+        """The node on which it keeps cards until it is bound; empty for none."""
+        return self.nominated_node or self.preemption_node
 
     @property
     def can_hold_memory(self) -> bool:

@@ -35,6 +35,8 @@ ALLOCATION = "vrampack.dev/allocation"
 VISIBLE_DEVICES_PREFIX = "visible-devices.vrampack.dev/"
 LIMIT_MIB_PREFIX = "limit-mib.vrampack.dev/"
 
+PREEMPTION_CONDITION = "vrampack.dev/Preempting"
+"""The condition of a pod for which others are evicted by card; its message is the node. Nobody can create a pod with it."""
 RETRY_ANNOTATION = "vrampack.dev/retry"
 """On a pending pod; not part of a record. A new value makes the scheduler try the pod again."""
 

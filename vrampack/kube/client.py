@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from vrampack.cards import well_known
 from vrampack.cards.pod_group import GroupKind
 from vrampack.kube.answers import build_answer_error, check_answer, decode_answer
 from vrampack.kube.api_request import MERGE_PATCH, STRATEGIC_MERGE_PATCH, ApiRequest, build_path
@@ -237,15 +238,29 @@ class Api:
         `NoAnswerError` when that is not known.
         """
         body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
-        path = build_path("pods", namespace, name) + "/status"
-        wanted = ("Pod", name)
-        answer = await self._call("PATCH", path, "pods/status", wanted=wanted, body=body, seconds=timeout_seconds)
-        return decode_answer(answer, PodObject, f"patch pod {namespace}/{name}")
+        return await self._patch_pod_status(namespace, name, body, timeout_seconds)
 
-    async def evict(self, namespace: str, name: str, uid: str, *, timeout_seconds: float) -> None:
+    async def nominate_pod(
+        self, namespace: str, name: str, uid: str, node_name: str, *, timeout_seconds: float
+    ) -> PodObject:
+        """Nominate the pod with this uid to a node where others are evicted for it, or to none. Else as `patch_pod_status`.
+
+        A condition says so too: schedulers end a nomination, and leave conditions of others alone.
+        """
+        condition = {"type": well_known.PREEMPTION_CONDITION, "status": "True" if node_name else "False"}
+        status = {
+            "nominatedNodeName": node_name or None,
+            "conditions": [condition | {"reason": "PodsEvicted", "message": node_name}],
+        }
+        body = {"metadata": {"uid": uid}, "status": status}
+        return await self._patch_pod_status(namespace, name, body, timeout_seconds, patch=STRATEGIC_MERGE_PATCH)
+
+    async def evict(
+        self, namespace: str, name: str, uid: str, *, timeout_seconds: float, is_dry_run: bool = False
+    ) -> None:
         """Request the eviction of the pod with this uid; 429 when a disruption budget does not allow it now.
 
-        Raises `RefusedError` when nothing was written (409 if the pod has another uid), `NoAnswerError` when that is
+        With `is_dry_run` it is only checked. Raises `RefusedError` when nothing was written (409 if the pod has another uid), `NoAnswerError` when that is
         not known.
         """
         eviction = {
@@ -255,7 +270,10 @@ class Api:
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
         path = build_path("pods", namespace, name) + "/eviction"
-        await self._call("POST", path, "pods/eviction", wanted=SUCCESS, body=eviction, seconds=timeout_seconds)
+        query = {"dryRun": "All"} if is_dry_run else {}
+        await self._call(
+            "POST", path, "pods/eviction", wanted=SUCCESS, query=query, body=eviction, seconds=timeout_seconds
+        )
 
     async def create_event(self, namespace: str, event: Mapping[str, object], *, timeout_seconds: float) -> None:
         path = build_path("events", namespace)
@@ -300,6 +318,16 @@ class Api:
         seconds = time.monotonic() - started
         for observe in self._observers:
             observe(verb=verb, resource=resource, code=code, seconds=seconds)
+
+    async def _patch_pod_status(
+        self, namespace: str, name: str, body: Mapping[str, object], timeout_seconds: float, *, patch: str = MERGE_PATCH
+    ) -> PodObject:
+        path = build_path("pods", namespace, name) + "/status"
+        wanted = ("Pod", name)
+        answer = await self._call(
+            "PATCH", path, "pods/status", wanted=wanted, body=body, seconds=timeout_seconds, patch=patch
+        )
+        return decode_answer(answer, PodObject, f"patch pod {namespace}/{name}")
 
     def _build_headers(self, request: ApiRequest) -> dict[str, str]:  # noqa: ARG002 - for `NodeApi`
         """The additional headers of a call."""

@@ -73,11 +73,11 @@ class LeaderLease:
         """Whether this process may act now. Ask again before every act."""
         return self._clock() < self._held_until
 
-    async def run(self) -> None:
-        """Take the Lease as soon as possible and keep it until cancelled; then give it back."""
+    async def run(self, *, is_wanted: Callable[[], bool]) -> None:
+        """Take the Lease as soon as possible and keep it while it is wanted, until cancelled; then give it back."""
         try:
             while True:
-                await self.renew()
+                await (self.renew() if is_wanted() else self.release())
                 await asyncio.sleep(RETRY_SECONDS * random.uniform(1, 1.2))  # noqa: S311 - spreads load
         finally:
             await self.release()

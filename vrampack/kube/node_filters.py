@@ -16,18 +16,17 @@ from typing import TypeAlias
 import msgspec
 
 from vrampack.cards.units import parse_quantity
-from vrampack.kube.objects import UNDECODABLE
-from vrampack.kube.scheduling_objects import (
-    ContainerPort,
+from vrampack.kube.examined_objects import (
+    ExaminedNode,
+    ExaminedPod,
+    ExaminedPodSpec,
     NodeSelectorTerm,
     PortedContainer,
-    SchedulingNode,
-    SchedulingPod,
-    SchedulingPodSpec,
+    PortMapping,
     SelectorRequirement,
-    Taint,
-    Toleration,
 )
+from vrampack.kube.objects import UNDECODABLE
+from vrampack.kube.taints import UNSCHEDULABLE_TAINT
 
 SELECTOR_REASON = "node(s) didn't match Pod's node affinity/selector"
 TAINT_REASON = "node(s) had untolerated taint(s)"
@@ -35,8 +34,6 @@ UNSCHEDULABLE_REASON = "node(s) were unschedulable"
 PORTS_REASON = "node(s) didn't have free ports for the requested pod ports"
 PODS_REASON = "Too many pods"
 ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - compared with what pods ask for
-UNSCHEDULABLE_TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
-KEEPING_AWAY = ("NoSchedule", "NoExecute")
 POD_LEVEL_RESOURCES = ("cpu", "memory", "hugepages-")
 """What a pod can ask for as a whole; the last is a prefix."""
 
@@ -47,22 +44,22 @@ Amounts: TypeAlias = Mapping[str, Fraction]
 """Of resources, by name."""
 
 
-def find_node_obstacle(pod: SchedulingPod, node: SchedulingNode, others: Collection[SchedulingPod]) -> str:
+def find_node_obstacle(pod: ExaminedPod, node: ExaminedNode, others: Collection[ExaminedPod]) -> str:
     """Why the scheduler's filters reject the node for the pod while `others` are the pods there; empty if they pass it."""
     if not matches_node(pod.spec, node):
         return SELECTOR_REASON
     tolerations = pod.spec.tolerations or ()
-    if node.spec.unschedulable and not _is_tolerated(UNSCHEDULABLE_TAINT, tolerations):
+    if node.spec.unschedulable and not any(each.tolerates(UNSCHEDULABLE_TAINT) for each in tolerations):
         return UNSCHEDULABLE_REASON
-    taints = [taint for taint in node.spec.taints or () if taint.effect in KEEPING_AWAY]
-    if not all(_is_tolerated(taint, tolerations) for taint in taints):
+    taints = [taint for taint in node.spec.taints or () if taint.keeps_away]
+    if not all(any(each.tolerates(taint) for each in tolerations) for taint in taints):
         return TAINT_REASON
     if _has_port_conflict(list_host_ports(pod.spec), others):
         return PORTS_REASON
     return _find_missing_resource(pod, node, others)
 
 
-def matches_node(spec: SchedulingPodSpec, node: SchedulingNode) -> bool:
+def matches_node(spec: ExaminedPodSpec, node: ExaminedNode) -> bool:
     """Whether the pod's `nodeSelector` and its required node affinity select the node."""
     labels = node.metadata.labels or {}
     if any(labels.get(key) != value for key, value in (spec.node_selector or {}).items()):
@@ -73,13 +70,13 @@ def matches_node(spec: SchedulingPodSpec, node: SchedulingNode) -> bool:
     return any(_matches_term(term, node) for term in affinity.required.node_selector_terms or ())
 
 
-def list_host_ports(spec: SchedulingPodSpec) -> list[ContainerPort]:
+def list_host_ports(spec: ExaminedPodSpec) -> list[PortMapping]:
     """The ports that the pod takes of its host: those of containers that run as long as it does."""
     running = [each for each in spec.init_containers or () if each.restart_policy == "Always"]
     return [port for each in (*(spec.containers or ()), *running) for port in each.ports or () if port.host_port > 0]
 
 
-def sum_requests(spec: SchedulingPodSpec) -> Amounts:
+def sum_requests(spec: ExaminedPodSpec) -> Amounts:
     """What the scheduler counts for the pod, by resource. An unreadable quantity counts as 0.
 
     https://kubernetes.io/docs/concepts/workloads/pods/init-containers/#resource-sharing-within-containers
@@ -100,7 +97,7 @@ def sum_requests(spec: SchedulingPodSpec) -> Amounts:
     return _add({**_find_larger(running, peak), **given}, _read_quantities(spec.overhead))
 
 
-def _matches_term(term: NodeSelectorTerm, node: SchedulingNode) -> bool:
+def _matches_term(term: NodeSelectorTerm, node: ExaminedNode) -> bool:
     """All its requirements; an empty term selects nothing."""
     expressions, fields = term.match_expressions or (), term.match_fields or ()
     labels = node.metadata.labels or {}
@@ -133,7 +130,7 @@ def _compares(operator: str, value: str | None, bounds: Sequence[str]) -> bool:
     return int(value) > int(bounds[0]) if operator == "Gt" else int(value) < int(bounds[0])
 
 
-def _matches_field(requirement: SelectorRequirement, node: SchedulingNode) -> bool:
+def _matches_field(requirement: SelectorRequirement, node: ExaminedNode) -> bool:
     """The API server allows only `metadata.name`, with one value."""
     values = requirement.values or []
     if requirement.key != "metadata.name" or len(values) != 1 or requirement.operator not in ("In", "NotIn"):
@@ -141,32 +138,19 @@ def _matches_field(requirement: SelectorRequirement, node: SchedulingNode) -> bo
     return (node.metadata.name == values[0]) is (requirement.operator == "In")
 
 
-def _is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
-    return any(_tolerates(toleration, taint) for toleration in tolerations)
-
-
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Comparing operators, which are alpha, tolerate nothing here."""
-    if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
-        return False
-    if toleration.operator in ("", "Equal"):
-        return toleration.value == taint.value
-    return toleration.operator == "Exists"
-
-
-def _has_port_conflict(wanted: Iterable[ContainerPort], others: Iterable[SchedulingPod]) -> bool:
+def _has_port_conflict(wanted: Iterable[PortMapping], others: Iterable[ExaminedPod]) -> bool:
     used = [port for other in others for port in list_host_ports(other.spec)]
     return any(_conflicts(port, other) for port in wanted for other in used)
 
 
-def _conflicts(one: ContainerPort, other: ContainerPort) -> bool:
+def _conflicts(one: PortMapping, other: PortMapping) -> bool:
     if (one.host_port, one.protocol) != (other.host_port, other.protocol):
         return False
     addresses = {one.host_ip or ANY_ADDRESS, other.host_ip or ANY_ADDRESS}
     return ANY_ADDRESS in addresses or len(addresses) == 1
 
 
-def _find_missing_resource(pod: SchedulingPod, node: SchedulingNode, others: Collection[SchedulingPod]) -> str:
+def _find_missing_resource(pod: ExaminedPod, node: ExaminedNode, others: Collection[ExaminedPod]) -> str:
     allocatable = _read_quantities(node.status.allocatable)
     if len(others) + 1 > allocatable.get("pods", NOTHING):
         return PODS_REASON

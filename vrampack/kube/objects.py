@@ -355,6 +355,9 @@ def to_pod(
     labels = pod.metadata.labels or {}
     request = read_pod_request(specs, labels, annotations, resource=resource, host=host) if specs else None
     is_waiting = request is not None and not pod.spec.node_name
+    conditions = _read_conditions(pod.status) if is_waiting else {}
+    preempting = conditions.get(well_known.PREEMPTION_CONDITION)
+    preemption_node = "" if preempting is None or preempting.status != "True" else preempting.message or ""
     return Pod(
         uid=pod.metadata.uid,
         namespace=pod.metadata.namespace,
@@ -366,13 +369,14 @@ def to_pod(
         is_finished=pod.status.phase in FINISHED_PHASES,
         priority=pod.spec.priority or 0,
         nominated_node=pod.status.nominated_node_name or "",
+        preemption_node=preemption_node,
         created_at=pod.metadata.creation_timestamp or "",
         resource_version=pod.metadata.resource_version,
         scheduler_name=pod.spec.scheduler_name or "",
         rule_labels=_select_labels(labels, label_keys) if label_keys else (),
         may_bind_late=is_waiting and _may_bind_late(pod.spec, labels),
         group=None if request is None else _read_group(pod.spec, pod.metadata.namespace, labels),
-        failed_attempt=_read_failed_attempt(pod.status) if is_waiting else "",
+        failed_attempt=_read_failed_attempt(conditions.get("PodScheduled")),
         is_gated=bool(pod.spec.scheduling_gates),
     )
 
@@ -397,17 +401,20 @@ def _read_group(spec: PodSpec, namespace: str, labels: Mapping[str, str]) -> Gro
     return GroupKey("podgroups.scheduling.x-k8s.io", namespace, name) if name else None
 
 
-def _read_failed_attempt(status: PodStatus) -> str:
-    """A digest: schedulers name every reason on up to 5,000 nodes."""
+def _read_conditions(status: PodStatus) -> Mapping[str, PodCondition]:
+    """By type."""
     try:
-        conditions = _CONDITIONS.decode(status.conditions) or ()
+        return {condition.type: condition for condition in _CONDITIONS.decode(status.conditions) or ()}
     except UNDECODABLE:
+        return {}
+
+
+def _read_failed_attempt(scheduled: PodCondition | None) -> str:
+    """A digest: schedulers name every reason on up to 5,000 nodes."""
+    if scheduled is None or scheduled.status != "False":
         return ""
-    for condition in conditions:
-        if condition.type == "PodScheduled" and condition.status == "False":
-            text = f"{condition.reason}\n{condition.message}"
-            return sha256(text.encode(), usedforsecurity=False).hexdigest()[:16]
-    return ""
+    text = f"{scheduled.reason}\n{scheduled.message}"
+    return sha256(text.encode(), usedforsecurity=False).hexdigest()[:16]
 
 
 def _select_labels(labels: Mapping[str, str], keys: Collection[str]) -> tuple[tuple[str, str], ...]:

@@ -19,7 +19,11 @@ listen:
 {{- if ne (int .Values.unitMib) 1024 }}
 unit_mib: {{ int .Values.unitMib }}
 {{- end }}
-{{- with .Values.extender.config }}
+{{- $config := deepCopy .Values.extender.config }}
+{{- with $config.preemption }}
+{{- $_ := set $config "preemption" (merge (dict) . (dict "lease_namespace" $.Release.Namespace)) }}
+{{- end }}
+{{- with $config }}
 {{ toYaml . }}
 {{- end }}
 {{- with .Values.policy }}

@@ -14,30 +14,7 @@ from vrampack.cards import well_known
 from vrampack.cards.pod import Pod
 from vrampack.cli.explain.schema import PodState
 from vrampack.kube.objects import PodCondition, PodObject
-
-
-class Toleration(msgspec.Struct, frozen=True):
-    key: str | None = None
-    operator: str | None = None
-    value: str | None = None
-    effect: str | None = None
-
-    def tolerates(self, taint: Taint) -> bool:
-        """Whether it tolerates the taint, as the scheduler decides; an unknown operator counts as tolerating."""
-        if self.effect and self.effect != taint.effect:
-            return False
-        if self.key and self.key != taint.key:
-            return False
-        return (self.operator or "Equal") != "Equal" or (self.value or "") == (taint.value or "")
-
-
-class Taint(msgspec.Struct, frozen=True):
-    key: str = ""
-    value: str | None = None
-    effect: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+from vrampack.kube.taints import UNSCHEDULABLE_TAINT, Taint, Toleration
 
 
 class SchedulingGate(msgspec.Struct, frozen=True):
@@ -124,9 +101,6 @@ class NodeSchedulingFields(msgspec.Struct, frozen=True):
     spec: _NodeSpec = _NodeSpec()
 
 
-UNSCHEDULABLE_TAINT = Taint("node.kubernetes.io/unschedulable", effect="NoSchedule")
-
-
 def find_obstacles(
     pod_fields: PodSchedulingFields, node_fields: NodeSchedulingFields, labels: Mapping[str, str]
 ) -> tuple[str, ...]:
@@ -136,8 +110,8 @@ def find_obstacles(
     if node_fields.spec.unschedulable and not any(each.tolerates(UNSCHEDULABLE_TAINT) for each in tolerations):
         found.append("the node is cordoned")
     for taint in node_fields.spec.taints or ():
-        is_covered = taint.key == UNSCHEDULABLE_TAINT.key or taint.effect not in ("NoSchedule", "NoExecute")
-        if not is_covered and not any(each.tolerates(taint) for each in tolerations):
+        is_relevant = taint.keeps_away and taint.key != UNSCHEDULABLE_TAINT.key
+        if is_relevant and not any(each.tolerates(taint) for each in tolerations):
             found.append(f"taint {taint} is not tolerated")
     for key, value in sorted((pod_fields.spec.node_selector or {}).items()):
         if labels.get(key) != value:

@@ -13,19 +13,19 @@ from vrampack.kube.objects import (
     LocalPodSpec,
     NodeObject,
     ObjectMeta,
-    OwnedObjectMeta,
     ResourceRequirements,
 )
+from vrampack.kube.taints import Taint, Toleration
 
 
-class ContainerPort(msgspec.Struct, frozen=True, rename="camel"):
+class PortMapping(msgspec.Struct, frozen=True, rename="camel"):
     host_port: int = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
     protocol: str = "TCP"
 
 
 class PortedContainer(ContainerObject, frozen=True, rename="camel", gc=False):
-    ports: list[ContainerPort] | None = None
+    ports: list[PortMapping] | None = None
 
 
 class SelectorRequirement(msgspec.Struct, frozen=True):
@@ -65,14 +65,7 @@ class TopologySpread(msgspec.Struct, frozen=True, rename="camel"):
     when_unsatisfiable: str = ""
 
 
-class Toleration(msgspec.Struct, frozen=True):
-    key: str = ""
-    operator: str = ""
-    value: str = ""
-    effect: str = ""
-
-
-class SchedulingPodSpec(LocalPodSpec, frozen=True, rename="camel"):
+class ExaminedPodSpec(LocalPodSpec, frozen=True, rename="camel"):
     containers: list[PortedContainer] | None = None  # type: ignore[assignment]  # the same containers, with their ports
     init_containers: list[PortedContainer] | None = None  # type: ignore[assignment]  # as above
     resources: ResourceRequirements | None = None
@@ -82,6 +75,7 @@ class SchedulingPodSpec(LocalPodSpec, frozen=True, rename="camel"):
     tolerations: list[Toleration] | None = None
     topology_spread_constraints: list[TopologySpread] | None = None
     preemption_policy: str | None = None
+    termination_grace_period_seconds: int | None = None
 
     @property
     def depends_on_other_pods(self) -> bool:
@@ -94,30 +88,19 @@ class SchedulingPodSpec(LocalPodSpec, frozen=True, rename="camel"):
         )
 
 
-class SchedulingPodMeta(OwnedObjectMeta, frozen=True, rename="camel"):
-    deletion_grace_period_seconds: int | None = None
-
-
-class SchedulingPod(LocalPodObject, frozen=True):
+class ExaminedPod(LocalPodObject, frozen=True):
     """A v1.Pod."""
 
-    metadata: SchedulingPodMeta = SchedulingPodMeta()
-    spec: SchedulingPodSpec = SchedulingPodSpec()
+    spec: ExaminedPodSpec = ExaminedPodSpec()
 
 
-class Taint(msgspec.Struct, frozen=True):
-    key: str = ""
-    value: str = ""
-    effect: str = ""
-
-
-class SchedulingNodeSpec(msgspec.Struct, frozen=True):
+class ExaminedNodeSpec(msgspec.Struct, frozen=True):
     unschedulable: bool = False
     taints: list[Taint] | None = None
 
 
-class SchedulingNode(NodeObject, frozen=True):
+class ExaminedNode(NodeObject, frozen=True):
     """A v1.Node."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: SchedulingNodeSpec = SchedulingNodeSpec()
+    spec: ExaminedNodeSpec = ExaminedNodeSpec()
