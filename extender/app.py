@@ -26,9 +26,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from extender.autoscaling.node_protection import PROTECTION_LEASE, NodeProtection
 from extender.checks.device_classes import DeviceClassCheck
 from extender.checks.scheduler_config import check_scheduler_config
-from extender.components import build_components
+from extender.components import INSTALLATION_NAMESPACE, build_components, build_lease
 from extender.config_reloader import NO_FILES, ConfigReloader, ConfigurationEvents, ConfigurationSource
 from extender.events import EventReason, ExtenderEventRecorder
 from extender.eviction.refused_pod_evictor import RefusedPodEvictor
@@ -118,6 +119,22 @@ class Extender:
         self._device_classes = DeviceClassCheck(api, metrics, resource=settings.resources.memory)
         self._hosts = HostUsage(is_kept=settings.select_policies().reads_hosts)
         refusals = ReportedRefusals(time.monotonic)
+        lease_namespace = INSTALLATION_NAMESPACE if options.pod is None else options.pod.namespace
+        self._protection_lease = build_lease(
+            api, lease_namespace, PROTECTION_LEASE, clock=time.monotonic, now_ns=time.time_ns
+        )
+        self._protection = NodeProtection(
+            self._ledger,
+            api,
+            self._events,
+            metrics,
+            lease=self._protection_lease,
+            readiness=self._readiness,
+            settings=settings,
+            clock=time.monotonic,
+            cpu_clock=time.thread_time,
+            now=time.time,
+        )
         self._reflectors = build_reflectors(
             api,
             self._ledger,
@@ -128,6 +145,8 @@ class Extender:
             hosts=self._hosts,
             refusals=refusals,
             writers=BindingWriters(self._ledger, self._events, metrics, options.pod, clock=time.monotonic),
+            pod_watcher=self._protection.rules,
+            node_watchers=(self._protection.rules, self._protection.marks),
         )
         self._usage_leases = UsageLeases(metrics, clock=time.monotonic)
         self._api = api
@@ -142,6 +161,7 @@ class Extender:
             clock=time.monotonic,
             now_ns=time.time_ns,
             hosts=self._hosts,
+            lease_namespace=lease_namespace,
         )
         self._evictor = RefusedPodEvictor(
             refusals,
@@ -233,6 +253,8 @@ class Extender:
             self._components.places.run(),
             keep_running("activator", self._components.activator.run),
             self._evictor.run(),
+            keep_running("autoscaling", self._protection.run),
+            self._protection_lease.run(is_wanted=self._protection.needs_lease),
             keep_running("shadow", self._components.shadow_judge.run),
             self._denied_calls.run(),
             PodGroupWatcher(self._api, self._components.groups, self._metrics).run(),

@@ -52,6 +52,8 @@ from vrampack.kube.reflector import Reflector
 log = logging.getLogger(__name__)
 
 NS_PER_SECOND = 1_000_000_000
+INSTALLATION_NAMESPACE = "vrampack-system"
+"""Where the Leases are for an extender that does not know its own pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,20 @@ class LedgerReactions:
         self._reporter.report_ledger_problem(problem)
 
 
+def build_lease(
+    api: Api, namespace: str, name: str, *, clock: Callable[[], float], now_ns: Callable[[], int]
+) -> LeaderLease:
+    """The claim of this process to a Lease."""
+    return LeaderLease(
+        api,
+        namespace=namespace,
+        name=name,
+        identity=f"{socket.gethostname()}_{uuid.uuid4()}",
+        clock=clock,
+        now=lambda: now_ns() / NS_PER_SECOND,
+    )
+
+
 def build_components(  # noqa: PLR0913 - what the parts share
     *,
     ledger: Ledger,
@@ -152,6 +168,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
     clock: Callable[[], float],
     now_ns: Callable[[], int],
     hosts: HostUsage | None = None,
+    lease_namespace: str = INSTALLATION_NAMESPACE,
 ) -> Components:
     """Build all verbs over this new ledger. `clock` counts seconds, `now_ns` is Unix time."""
     hosts = hosts or HostUsage(is_kept=False)
@@ -189,14 +206,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
         clock=clock,
     )
     refused_calls = RefusedCalls(activator, ledger, clock=clock)
-    preemption_lease = LeaderLease(
-        api,
-        namespace=settings.preemption.lease_namespace,
-        name=LEASE_NAME,
-        identity=f"{socket.gethostname()}_{uuid.uuid4()}",
-        clock=clock,
-        now=lambda: now_ns() / NS_PER_SECOND,
-    )
+    preemption_lease = build_lease(api, lease_namespace, LEASE_NAME, clock=clock, now_ns=now_ns)
     card_preemptor = CardPreemptor(
         ledger=ledger,
         nominator=nominator,

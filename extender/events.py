@@ -32,6 +32,8 @@ class EventReason(StrEnum):
     SECOND_EXTENDER = "GPUMemorySecondExtender"
     WHOLE_CARD_UNPAID = "GPUMemoryWholeCardUnpaid"
     WHOLE_CARDS_AS_REQUESTED = "GPUMemoryWholeCardsAsRequested"
+    KEPT_FROM_AUTOSCALERS = "GPUMemoryKeptFromAutoscalers"
+    NOT_KEPT_FROM_AUTOSCALERS = "GPUMemoryNotKeptFromAutoscalers"
 
 
 class ExtenderEventRecorder(events.EventRecorder):

@@ -39,12 +39,14 @@ CALLS_ANSWERED_BY_OTHERS = (
     ("patch", "pods/status"),
 )
 """Verb and resource of the calls that something between us and the API server is most likely to answer."""
-TASKS = ("follower", "mix", "activator", "shadow", "reload", "preemption")
+TASKS = ("follower", "mix", "activator", "shadow", "reload", "preemption", "autoscaling")
 """What begins again after a fault."""
 CARD_PREEMPTION_RESULTS = ("planned", "begun", "withdrawn", "budget", "served", "elsewhere", "gone", "in_vain")
 CARD_EVICTION_RESULTS = ("evicted", "budget", "gone", "failed")
 EVICTION_RESULTS = ("evicted", "kept", "budget", "gone", "failed")
 ACTIVATION_RESULTS = ("bound", "refused", "expired", "gone", "failed")
+KEPT_NODE_STATES = ("kept", "ended", "foreign")
+NODE_PROTECTION_RESULTS = ("kept", "ended", "free", "failed")
 CONFIG_REASONS = ("rejected", "restart")
 
 
@@ -147,6 +149,18 @@ class ExtenderMetrics:
         )
         self.card_preemption_leader = registry.add_gauge(
             "vrampack_card_preemption_leader", "1 while this extender may evict pods for others by card."
+        )
+        self.kept_nodes = registry.add_gauge(
+            "vrampack_kept_nodes",
+            "Nodes that autoscalers are asked to leave alone, by state: kept, ended (for too long), foreign (by somebody else).",
+            ["state"],
+            series=KEPT_NODE_STATES,
+        )
+        self.node_protections = registry.add_counter(
+            "vrampack_node_protections_total",
+            "Nodes written to be left alone by autoscalers, or no longer, by new state: kept, ended, free, failed (not written).",
+            ["result"],
+            series=NODE_PROTECTION_RESULTS,
         )
         self.bound_after_flush = registry.add_counter(
             "vrampack_bound_after_flush_total",

@@ -135,6 +135,16 @@ class HoldSettings(StrictModel):
     """The longest time that a place is held. Keep it above the scheduler's own: 600 s for volumes, then what its groups may wait."""
 
 
+class AutoscalingSettings(StrictModel):
+    """Nodes that autoscalers must not remove, because their pods would find no card elsewhere. See docs/autoscalers.md."""
+
+    protect: Literal["auto", "always", "never"] = "auto"
+    """`auto`: once a node shows that Karpenter or the Cluster Autoscaler is there. A change needs a restart."""
+
+    max_hours: float = Field(default=24.0, ge=1, le=8760)
+    """How long a node is kept at most: what keeps an autoscaler from removing it also keeps it from replacing an outdated node."""
+
+
 def _expand_decide(given: object) -> object:
     """`decide: filter` is short for `decide: {default: filter}`."""
     if isinstance(given, DecisionSettings | Mapping):
@@ -155,9 +165,6 @@ class PreemptionSettings(StrictModel):
 
     max_evictions_per_namespace_per_hour: int = Field(default=10, ge=1, le=10_000)
     """The most of them in one namespace."""
-
-    lease_namespace: OptionalNamespace = "vrampack-system"
-    """Where the Lease `vrampack-preemption` is, whose holder evicts: the namespace of the installation."""
 
 
 class UsageReaderSettings(StrictModel):
@@ -200,6 +207,7 @@ class ExtenderConfiguration(StrictModel):
 
     holds: HoldSettings = HoldSettings()
     preemption: PreemptionSettings = PreemptionSettings()
+    autoscaling: AutoscalingSettings = AutoscalingSettings()
     usage_leases: UsageReaderSettings = UsageReaderSettings()
 
     nvidia_fractions: bool = False

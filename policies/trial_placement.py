@@ -41,6 +41,10 @@ class TrialCluster:
     def __init__(self, nodes: Iterable[Node]) -> None:
         self._nodes = {node.name: node for node in nodes}
 
+    def copy(self) -> TrialCluster:
+        """What is placed on the copy is not placed here."""
+        return TrialCluster(self._nodes.values())
+
     def find_placement(
         self, name: str, request: CardRequest, policy: TunedPolicy, outlook: Outlook = NO_OUTLOOK
     ) -> Placement | None:

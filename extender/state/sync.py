@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from extender.events import EventReason, ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
@@ -24,7 +25,7 @@ from extender.state.reported_refusals import ReportedRefusals
 from vrampack.cards import well_known
 from vrampack.cards.pod import Pod
 from vrampack.kube.client import Api
-from vrampack.kube.objects import NodeObject, PodObject, to_node, to_pod
+from vrampack.kube.objects import NodeObject, PodObject, PodSpec, to_node, to_pod
 from vrampack.kube.reflector import ObjectReference, Reflector
 from vrampack.kube.watch_lag import WatchLag
 
@@ -157,6 +158,12 @@ class ProblemReporter:
         log.warning("object not decoded error=%s", text)
 
 
+class PodWatcher(Protocol):
+    """Reads something else from every pod that asks for cards."""
+
+    def update_pod(self, uid: str, spec: PodSpec) -> None: ...
+
+
 class PodSink:
     """A reflector's sink: feeds pods into the ledger."""
 
@@ -170,8 +177,10 @@ class PodSink:
         *,
         hosts: HostUsage | None = None,
         writers: BindingWriters | None = None,
+        pod_watcher: PodWatcher | None = None,
     ) -> None:
         self._ledger = ledger
+        self._watcher = pod_watcher
         self._writers = writers
         self._hosts = hosts or HostUsage(is_kept=False)
         self._known_on_hosts: frozenset[str] | None = None
@@ -220,10 +229,19 @@ class PodSink:
     def _read_pod(self, obj: PodObject) -> Pod:
         host = self._hosts.update_pod(obj)
         pod = to_pod(obj, resource=self._resource, label_keys=self._ledger.label_keys, host=host)
+        if pod.request is not None and self._watcher is not None:
+            self._watcher.update_pod(pod.uid, obj.spec)
         problem = pod.request.problem if pod.request is not None else ""
         if problem and not pod.node_name and not pod.is_finished and self._ledger.get_pod(pod.uid) is None:
             self._reporter.report_invalid_request(pod, problem)
         return pod
+
+
+class NodeWatcher(Protocol):
+    """Reads something else from every node."""
+
+    def update_node(self, obj: NodeObject) -> None: ...
+    def remove_node(self, name: str) -> None: ...
 
 
 class NodeSink:
@@ -239,8 +257,10 @@ class NodeSink:
         *,
         hosts: HostUsage | None = None,
         refusals: ReportedRefusals | None = None,
+        node_watchers: Sequence[NodeWatcher] = (),
     ) -> None:
         self._ledger = ledger
+        self._watchers = node_watchers
         self._hosts = hosts or HostUsage(is_kept=False)
         self._refusals = refusals
         self._freshness = freshness
@@ -272,6 +292,8 @@ class NodeSink:
         reading = to_node(obj, unit_mib=unit_mib, resource=resources.memory, count_resource=resources.count)
         self._ledger.update_node(reading.facts)
         self._hosts.update_node(obj)
+        for watcher in self._watchers:
+            watcher.update_node(obj)
         problems = reading.problems
         if self._refusals is not None:
             text = (obj.metadata.annotations or {}).get(well_known.NODE_REFUSED)
@@ -292,6 +314,8 @@ class NodeSink:
         self._problems.pop(name, None)
         self._ledger.remove_node(name)
         self._hosts.remove_node(name)
+        for watcher in self._watchers:
+            watcher.remove_node(name)
         if self._refusals is not None:
             self._refusals.remove_node(name)
 
@@ -347,10 +371,23 @@ def build_reflectors(  # noqa: PLR0913 - what the two sinks are made of
     hosts: HostUsage | None = None,
     refusals: ReportedRefusals | None = None,
     writers: BindingWriters | None = None,
+    pod_watcher: PodWatcher | None = None,
+    node_watchers: Sequence[NodeWatcher] = (),
 ) -> tuple[Reflector[PodObject], Reflector[NodeObject]]:
     """Build the two reflectors that feed the ledger."""
-    pods = PodSink(ledger, freshness, reporter, metrics, settings.resources.memory, hosts=hosts, writers=writers)
-    nodes = NodeSink(ledger, freshness, reporter, metrics, settings, hosts=hosts, refusals=refusals)
+    pods = PodSink(
+        ledger,
+        freshness,
+        reporter,
+        metrics,
+        settings.resources.memory,
+        hosts=hosts,
+        writers=writers,
+        pod_watcher=pod_watcher,
+    )
+    nodes = NodeSink(
+        ledger, freshness, reporter, metrics, settings, hosts=hosts, refusals=refusals, node_watchers=node_watchers
+    )
     return (
         Reflector(api, "pods", PodObject, pods, lag=freshness.lags["pods"]),
         Reflector(api, "nodes", NodeObject, nodes, lag=freshness.lags["nodes"]),

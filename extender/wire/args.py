@@ -164,7 +164,7 @@ class SchedulingPodSpec(PodSpec, frozen=True, rename="camel"):
     """A v1.PodSpec, with the fields by which a scheduler ranks nodes."""
 
     scheduler_name: str | None = None
-    affinity: _Affinity | None = None
+    affinity: _Affinity | None = None  # type: ignore[assignment]  # decoded
     topology_spread_constraints: list[_Spread] | None = None
 
 

@@ -114,6 +114,15 @@ CASES = {
         labels={"pod": "a"},
         clears_at=25,
     ),
+    "VrampackNodeKeptTooLong": AlertCase(
+        {
+            'vrampack_kept_nodes{state="ended",pod="a"}': "0x20 2x80 0x200",
+            'vrampack_kept_nodes{state="kept",pod="a"}': "3x300",
+        },
+        silent_at=14,
+        fires_at=16,
+        summary="Autoscalers may remove 2 nodes whose pods would find no card.",
+    ),
     "VrampackConfigNotInForce": AlertCase(
         {
             'vrampack_config_not_in_force{reason="rejected",pod="a"}': "0x20 1x80 0x200",

@@ -14,10 +14,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from extender.autoscaling.node_marks import ENDED
 from extender.state.denied_calls import DENIED_CALLS
 from tests.alerts.monitoring_stack import run_monitoring
 from tests.alerts.scene import T4, AlertScene, ExtenderUnderWatch, Programs, run_extender, run_scene
 from tests.fakes.proxy import FaultProxy
+from vrampack.cards.well_known import KEPT_FROM_AUTOSCALERS
 from vrampack.cli.demo.objects import build_pod_object
 from vrampack.simulator.apiserver import ApiServer
 
@@ -55,6 +57,15 @@ async def test_a_stale_ledger_raises_an_alert(tmp_path: Path, programs: Programs
         proxy.thaw_watches()
         await monitoring.wait_until_notified("VrampackLedgerStale", "resolved")
         assert monitoring.receiver.names == {"VrampackLedgerStale"}
+
+
+async def test_a_node_that_was_kept_for_too_long_raises_an_alert(tmp_path: Path, programs: Programs) -> None:
+    async with run_scene(tmp_path, programs, {"gpu-0": (T4,)}) as scene:
+        scene.api.patch("nodes", "gpu-0", {"metadata": {"annotations": {KEPT_FROM_AUTOSCALERS: ENDED}}})
+        await scene.monitoring.wait_until_notified("VrampackNodeKeptTooLong", "firing")
+        scene.api.patch("nodes", "gpu-0", {"metadata": {"annotations": {KEPT_FROM_AUTOSCALERS: None}}})
+        await scene.monitoring.wait_until_notified("VrampackNodeKeptTooLong", "resolved")
+        assert scene.monitoring.receiver.names == {"VrampackNodeKeptTooLong"}
 
 
 async def test_absent_extenders_raise_an_alert(tmp_path: Path, programs: Programs) -> None:

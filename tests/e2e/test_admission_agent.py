@@ -8,12 +8,24 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
-from typing import TypeAlias
 
 import pytest
 
 from tests.support.admission.agent_bench import AGENT, AgentAdmissionBench, new_value, open_agent_bench
 from tests.support.admission.bench import CARDS, MERGE, STRATEGIC, SYSTEM
+from tests.support.admission.node_abuses import (
+    Abuse,
+    a_capacity,
+    a_finalizer,
+    a_label,
+    a_taint,
+    annotates,
+    gives_its_node_an_owner,
+    makes_a_node,
+    patches,
+    removes_a_node,
+    removes_an_annotation,
+)
 from tests.support.admission.policies import (
     SHIPPED,
     Edit,
@@ -32,25 +44,6 @@ CONDITION = "VrampackCardsHealthy"
 OBSERVED = json.dumps({"v": 1, "pods": {}})
 
 
-Abuse: TypeAlias = Callable[[AgentAdmissionBench], bool]
-"""What a stolen token is good for; says whether it was."""
-
-
-def annotates(key: str, *, subresource: str = "") -> Abuse:
-    return lambda post: post.annotate(post.own, key, new_value(), subresource=subresource) == HTTPStatus.OK
-
-
-def removes_an_annotation(post: AgentAdmissionBench) -> bool:
-    body = {"metadata": {"annotations": {"example.com/there": new_value()}}}
-    post.cluster.request_ok("PATCH", f"/api/v1/nodes/{post.own}", body, content_type=MERGE)
-    return post.annotate(post.own, "example.com/there", None) == HTTPStatus.OK
-
-
-def patches(make: Callable[[str], Json], *, subresource: str = "") -> Abuse:
-    """A patch with something new each time: policies ignore one that changes nothing."""
-    return lambda post: post.patch(post.own, make(new_value()), subresource=subresource) == HTTPStatus.OK
-
-
 def writes_another_node(post: AgentAdmissionBench) -> bool:
     return post.annotate(post.other, "vrampack.dev/cards", CARDS) == HTTPStatus.OK
 
@@ -64,46 +57,6 @@ def writes_without_a_node(post: AgentAdmissionBench) -> bool:
     token = post.cluster.token(SYSTEM, AGENT)
     body = {"metadata": {"annotations": {"vrampack.dev/cards": "{}"}}}
     return post.patch(post.own, body, token=token) == HTTPStatus.OK
-
-
-def makes_a_node(post: AgentAdmissionBench) -> bool:
-    status, made = post.cluster.request(
-        "POST", "/api/v1/nodes", {"metadata": {"generateName": "made-up-"}}, token=post.token
-    )
-    if status == HTTPStatus.CREATED:
-        post.cluster.request_ok("DELETE", f"/api/v1/nodes/{made['metadata']['name']}")
-    return status == HTTPStatus.CREATED
-
-
-def removes_a_node(post: AgentAdmissionBench) -> bool:
-    name = post.cluster.request_ok("POST", "/api/v1/nodes", {"metadata": {"generateName": "short-lived-"}})["metadata"][
-        "name"
-    ]
-    return post.cluster.request("DELETE", f"/api/v1/nodes/{name}", token=post.token)[0] == HTTPStatus.OK
-
-
-def gives_its_node_an_owner(post: AgentAdmissionBench) -> bool:
-    """An owner that exists: the garbage collector would delete a node with a made-up owner, and a deleted node refuses everything."""
-    path, metadata = f"/api/v1/nodes/{post.own}", post.read(post.other)["metadata"]
-    post.cluster.request_ok("PATCH", path, {"metadata": {"ownerReferences": None}}, content_type=MERGE)
-    owner = {"apiVersion": "v1", "kind": "Node", "name": post.other, "uid": metadata["uid"]}
-    return post.patch(post.own, {"metadata": {"ownerReferences": [owner]}}) == HTTPStatus.OK
-
-
-def a_label(new: str) -> Json:
-    return {"metadata": {"labels": {"gpu": new}}}
-
-
-def a_finalizer(new: str) -> Json:
-    return {"metadata": {"finalizers": [f"example.com/{new}"]}}
-
-
-def a_taint(new: str) -> Json:
-    return {"spec": {"taints": [{"key": f"example.com/{new}", "effect": "NoSchedule"}]}}
-
-
-def a_capacity(new: str) -> Json:
-    return {"status": {"capacity": {"aliyun.com/gpu-mem": str(int(new, 16))}}}
 
 
 def a_condition(kind: str = CONDITION, **fields: str) -> Callable[[str], Json]:

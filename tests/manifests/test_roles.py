@@ -16,6 +16,7 @@ EXTENDER_ROLE: list[Json] = [
     {"apiGroups": [""], "resources": ["pods/binding"], "verbs": ["create"]},
     {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
     {"apiGroups": ["resource.k8s.io"], "resources": ["deviceclasses"], "verbs": ["list"]},
     {
@@ -49,7 +50,7 @@ LEASES_ROLE: list[Json] = [
     {
         "apiGroups": ["coordination.k8s.io"],
         "resources": ["leases"],
-        "resourceNames": ["vrampack-preemption"],
+        "resourceNames": ["vrampack-preemption", "vrampack-autoscaling"],
         "verbs": ["get", "patch"],
     },
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from vrampack.kube.objects import (
+    UNDECODABLE,
     ContainerObject,
     LocalPodObject,
     LocalPodSpec,
@@ -70,12 +71,19 @@ class ExaminedPodSpec(LocalPodSpec, frozen=True, rename="camel"):
     init_containers: list[PortedContainer] | None = None  # type: ignore[assignment]  # as above
     resources: ResourceRequirements | None = None
     """For all its containers together, beside or in place of their own."""
-    node_selector: dict[str, str] | None = None
-    affinity: Affinity | None = None
-    tolerations: list[Toleration] | None = None
+    node_selector: dict[str, str] | None = None  # type: ignore[assignment]  # decoded, here and below
+    affinity: Affinity | None = None  # type: ignore[assignment]
+    tolerations: list[Toleration] | None = None  # type: ignore[assignment]
     topology_spread_constraints: list[TopologySpread] | None = None
     preemption_policy: str | None = None
     termination_grace_period_seconds: int | None = None
+
+    @property
+    def names_its_node(self) -> bool:
+        """Whether it may be on one node only, which it names, like the pods of a DaemonSet."""
+        affinity = None if self.affinity is None else self.affinity.node_affinity
+        terms = None if affinity is None or affinity.required is None else affinity.required.node_selector_terms
+        return bool(terms) and all(term.match_fields for term in terms or ())
 
     @property
     def depends_on_other_pods(self) -> bool:
@@ -99,8 +107,19 @@ class ExaminedNodeSpec(msgspec.Struct, frozen=True):
     taints: list[Taint] | None = None
 
 
+_NODE_SPEC = msgspec.json.Decoder(ExaminedNodeSpec | None)
+
+
+def decode_node_spec(node: NodeObject) -> ExaminedNodeSpec:
+    """Of a node as a watch shows it. What cannot be read takes no pods."""
+    try:
+        return _NODE_SPEC.decode(node.spec) or ExaminedNodeSpec()
+    except UNDECODABLE:
+        return ExaminedNodeSpec(unschedulable=True)
+
+
 class ExaminedNode(NodeObject, frozen=True):
     """A v1.Node."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: ExaminedNodeSpec = ExaminedNodeSpec()
+    spec: ExaminedNodeSpec = ExaminedNodeSpec()  # type: ignore[assignment]  # decoded

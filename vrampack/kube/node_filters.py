@@ -46,17 +46,23 @@ Amounts: TypeAlias = Mapping[str, Fraction]
 
 def find_node_obstacle(pod: ExaminedPod, node: ExaminedNode, others: Collection[ExaminedPod]) -> str:
     """Why the scheduler's filters reject the node for the pod while `others` are the pods there; empty if they pass it."""
-    if not matches_node(pod.spec, node):
-        return SELECTOR_REASON
-    tolerations = pod.spec.tolerations or ()
-    if node.spec.unschedulable and not any(each.tolerates(UNSCHEDULABLE_TAINT) for each in tolerations):
-        return UNSCHEDULABLE_REASON
-    taints = [taint for taint in node.spec.taints or () if taint.keeps_away]
-    if not all(any(each.tolerates(taint) for each in tolerations) for taint in taints):
-        return TAINT_REASON
+    if obstacle := find_placement_obstacle(pod.spec, node):
+        return obstacle
     if _has_port_conflict(list_host_ports(pod.spec), others):
         return PORTS_REASON
     return _find_missing_resource(pod, node, others)
+
+
+def find_placement_obstacle(spec: ExaminedPodSpec, node: ExaminedNode) -> str:
+    """The same, whatever runs on the node: by its labels and taints."""
+    if not matches_node(spec, node):
+        return SELECTOR_REASON
+    tolerations = spec.tolerations or ()
+    if node.spec.unschedulable and not any(each.tolerates(UNSCHEDULABLE_TAINT) for each in tolerations):
+        return UNSCHEDULABLE_REASON
+    taints = [taint for taint in node.spec.taints or () if taint.keeps_away]
+    is_tolerated = all(any(each.tolerates(taint) for each in tolerations) for taint in taints)
+    return "" if is_tolerated else TAINT_REASON
 
 
 def matches_node(spec: ExaminedPodSpec, node: ExaminedNode) -> bool:

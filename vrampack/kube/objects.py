@@ -73,6 +73,9 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     """Of Kubernetes' own groups, from 1.36 on."""
     workload_ref: msgspec.Raw = _NULL
     """The same in 1.35."""
+    node_selector: msgspec.Raw = _NULL
+    affinity: msgspec.Raw = _NULL
+    tolerations: msgspec.Raw = _NULL
 
     def list_volumes(self) -> list[dict[str, msgspec.Raw]]:
         return _VOLUMES.decode(self.volumes) or []
@@ -201,6 +204,7 @@ class NodeObject(msgspec.Struct, frozen=True):
     """A v1.Node."""
 
     metadata: ObjectMeta = ObjectMeta()
+    spec: msgspec.Raw = _NULL
     status: NodeStatus = NodeStatus()
 
 

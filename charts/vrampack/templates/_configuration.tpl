@@ -19,11 +19,7 @@ listen:
 {{- if ne (int .Values.unitMib) 1024 }}
 unit_mib: {{ int .Values.unitMib }}
 {{- end }}
-{{- $config := deepCopy .Values.extender.config }}
-{{- with $config.preemption }}
-{{- $_ := set $config "preemption" (merge (dict) . (dict "lease_namespace" $.Release.Namespace)) }}
-{{- end }}
-{{- with $config }}
+{{- with .Values.extender.config }}
 {{ toYaml . }}
 {{- end }}
 {{- with .Values.policy }}

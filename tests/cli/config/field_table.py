@@ -129,13 +129,13 @@ EXTENDER = {
     "holds": _section("schedulers", "max_seconds"),
     "holds.schedulers": _list("[a]", "a text", " of at most 64"),
     "holds.max_seconds": _number("2.5", "a number from 1 to 86400", "0", "0.5", "86401", ".inf"),
-    "preemption": _section(
-        "by_card", "max_evictions_per_hour", "max_evictions_per_namespace_per_hour", "lease_namespace"
-    ),
+    "preemption": _section("by_card", "max_evictions_per_hour", "max_evictions_per_namespace_per_hour"),
     "preemption.by_card": _words("never", "plan", "act"),
     "preemption.max_evictions_per_hour": _number("20", "a whole number from 1 to 10000", "0", "10001", "1.5"),
     "preemption.max_evictions_per_namespace_per_hour": _number("10", "a whole number from 1 to 10000", "0", "10001", "1.5"),
-    "preemption.lease_namespace": NAMESPACE,
+    "autoscaling": _section("protect", "max_hours"),
+    "autoscaling.protect": _words("auto", "always", "never"),
+    "autoscaling.max_hours": _number("12.5", "a number from 1 to 8760", "0", "0.5", "8761", ".inf"),
     "usage_leases": _section("namespace"),
     "usage_leases.namespace": NAMESPACE,
     "nvidia_fractions": SWITCH,

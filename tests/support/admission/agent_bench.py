@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from tests.support.admission.bench import CARDS, MERGE, SYSTEM, ensure_object
+from tests.support.admission.bench import MERGE, SYSTEM, ensure_object
 from tests.support.admission.pods import admission_container, admission_pod
 from tests.support.control_plane.cluster import ControlPlane, Json
 
@@ -43,17 +43,22 @@ class AgentAdmissionBench:
 
 
 @contextmanager
-def open_agent_bench(cluster: ControlPlane) -> Iterator[AgentAdmissionBench]:
-    """The agent's pod runs where its namespace lets it; the right to all nodes is taken back afterwards."""
+def open_agent_bench(
+    cluster: ControlPlane, account: str = AGENT, *, key: str = "vrampack.dev/cards"
+) -> Iterator[AgentAdmissionBench]:
+    """The account's pod runs where its namespace lets it; the right to all nodes is taken back afterwards.
+
+    `key` is an annotation that it may write.
+    """
     own, other = (_node(cluster) for _ in range(2))
-    ensure_object(cluster, f"/api/v1/namespaces/{SYSTEM}/serviceaccounts", {"metadata": {"name": AGENT}})
-    grants = _grant_all(cluster)
-    pod = cluster.request_ok("POST", f"/api/v1/namespaces/{SYSTEM}/pods", an_agent_pod(own))["metadata"]["name"]
-    token = cluster.token(SYSTEM, AGENT, pod=pod)
+    ensure_object(cluster, f"/api/v1/namespaces/{SYSTEM}/serviceaccounts", {"metadata": {"name": account}})
+    grants = _grant_all(cluster, account)
+    pod = cluster.request_ok("POST", f"/api/v1/namespaces/{SYSTEM}/pods", an_agent_pod(own, account))["metadata"][
+        "name"
+    ]
+    token = cluster.token(SYSTEM, account, pod=pod)
     made = AgentAdmissionBench(cluster, own, other, token)
-    cluster.wait_until(
-        lambda: made.annotate(own, "vrampack.dev/cards", CARDS) == HTTPStatus.OK, what="RBAC lets the agent"
-    )
+    cluster.wait_until(lambda: made.annotate(own, key, new_value()) == HTTPStatus.OK, what="RBAC lets the account")
     try:
         yield made
     finally:
@@ -73,25 +78,25 @@ def _node(cluster: ControlPlane) -> str:
     return str(cluster.request_ok("POST", "/api/v1/nodes", node)["metadata"]["name"])
 
 
-def an_agent_pod(node: str) -> Json:
+def an_agent_pod(node: str, account: str = AGENT) -> Json:
     """As restricted as the namespace wants its pods."""
     contexts = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     return admission_pod(
         admission_container(securityContext=contexts),
-        serviceAccountName=AGENT,
+        serviceAccountName=account,
         nodeName=node,
         securityContext={"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
     )
 
 
-def _grant_all(cluster: ControlPlane) -> tuple[str, str]:
+def _grant_all(cluster: ControlPlane, account: str) -> tuple[str, str]:
     name = "everything-about-nodes-and-pods"
     resources = ["nodes", "nodes/status", "pods", "pods/status", "leases", "events"]
     rule = {"apiGroups": ["", "coordination.k8s.io"], "resources": resources, "verbs": ["*"]}
     cluster.request_ok("POST", f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": [rule]})
     bound = {
         "metadata": {"name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": AGENT, "namespace": SYSTEM}],
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": SYSTEM}],
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
     }
     cluster.request_ok("POST", f"{RBAC}/clusterrolebindings", bound)

@@ -1,0 +1,188 @@
+"""Writes on Nodes that autoscalers shall leave them alone, and takes that back: what `stranded_nodes.py` finds, and `node_marks.py` reads.
+
+Of several extenders the one that holds the Lease writes, at most two Nodes a second, and nothing while the API server sends
+calls away. A node is kept for `max_hours` at most: what keeps an autoscaler from removing a node also keeps it from replacing an
+outdated one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
+
+from extender.autoscaling.node_marks import AUTOSCALER_KEYS, ENDED, NodeMark, NodeMarks, Protection, format_time
+from extender.autoscaling.node_rules import NodeRules
+from extender.autoscaling.stranded_nodes import find_stranded_nodes
+from extender.events import EventReason, ExtenderEventRecorder
+from extender.metrics import ExtenderMetrics
+from extender.settings import ExtenderConfiguration
+from extender.state.ledger import Ledger
+from extender.state.sync import ReadinessCheck
+from vrampack.backoff import Backoff
+from vrampack.cards.well_known import KEPT_FROM_AUTOSCALERS
+from vrampack.kube.client import Api
+from vrampack.kube.errors import NoAnswerError, RefusedError
+from vrampack.kube.retry_backoff import extend_pause
+
+log = logging.getLogger(__name__)
+
+PROTECTION_LEASE = "vrampack-autoscaling"
+CHECK_INTERVAL_SECONDS = 1.0
+WRITES_PER_ROUND = 2
+PLAN_INTERVAL_SECONDS = 5.0
+"""Less than Karpenter waits (15 s) before it removes nodes that it has chosen."""
+PLAN_SHARE = 0.05
+"""Of one CPU, at most, where plans take long."""
+LIFT_SECONDS = 60.0
+"""For so long a kept node's pods must have found cards elsewhere: places come and go."""
+CALL_SECONDS = 5.0
+BACKOFF = Backoff(first_seconds=5.0, longest_seconds=300.0)
+
+
+class Lease(Protocol):
+    """Which of several extenders acts."""
+
+    @property
+    def is_held(self) -> bool: ...
+
+
+class _Change(NamedTuple):
+    name: str
+    to: Protection
+
+
+class NodeProtection:
+    """Looks every second."""
+
+    def __init__(  # noqa: PLR0913 - what it needs, each named
+        self,
+        ledger: Ledger,
+        api: Api,
+        events: ExtenderEventRecorder,
+        metrics: ExtenderMetrics,
+        *,
+        lease: Lease,
+        readiness: ReadinessCheck,
+        settings: ExtenderConfiguration,
+        clock: Callable[[], float],
+        cpu_clock: Callable[[], float],
+        now: Callable[[], float],
+    ) -> None:
+        """`clock` and `cpu_clock` count seconds; `now` is Unix time."""
+        self.marks = NodeMarks()
+        """Of all nodes, which the owner feeds to it."""
+        self.rules = NodeRules(settings.resources.memory)
+        """The same, and all pods."""
+        self._ledger = ledger
+        self._api = api
+        self._events = events
+        self._metrics = metrics
+        self._lease = lease
+        self._readiness = readiness
+        self._settings = settings.autoscaling
+        self._clock = clock
+        self._cpu_clock = cpu_clock
+        self._now = now
+        self._stranded: set[str] = set()
+        self._unstranded_since: dict[str, float] = {}
+        """When a kept node was first found not to be stranded any more."""
+        self._next_plan_at = 0.0
+        self._planned: tuple[int, int] | None = None
+        self._paused_until = 0.0
+        self._failures = 0
+
+    def needs_lease(self) -> bool:
+        """Whether there is anything to keep, or to take back."""
+        return self._is_wanted or bool(self.marks.count_own())
+
+    @property
+    def _is_wanted(self) -> bool:
+        protect = self._settings.protect
+        return protect == "always" or (protect == "auto" and self.marks.has_autoscaler)
+
+    async def run(self) -> None:
+        """Keep what has to be kept, until cancelled."""
+        while True:
+            await asyncio.sleep(CHECK_INTERVAL_SECONDS)
+            await self.check_nodes()
+
+    async def check_nodes(self) -> None:
+        """One round."""
+        self._count_marks()
+        if not self._may_write():
+            return
+        await self._plan()
+        for change in list(self._list_changes())[:WRITES_PER_ROUND]:
+            if self._may_write():
+                await self._write(change)
+
+    def _may_write(self) -> bool:
+        is_paused = self._clock() < self._paused_until
+        return self._lease.is_held and not is_paused and not self._readiness.find_unready_reason()
+
+    async def _plan(self) -> None:
+        if not self._is_wanted:
+            self._stranded, self._planned = set(), None
+            return
+        seen = (self._ledger.generation, self.rules.generation)
+        if seen != self._planned and self._clock() >= self._next_plan_at:
+            began, self._planned = self._cpu_clock(), seen
+            self.rules.keep_pods({pod.uid for pod in self._ledger.list_pods()})
+            self._stranded = await find_stranded_nodes(self._ledger, self.rules)
+            pause = max(PLAN_INTERVAL_SECONDS, (self._cpu_clock() - began) / PLAN_SHARE)
+            self._next_plan_at = self._clock() + pause
+
+    def _list_changes(self) -> Iterator[_Change]:
+        """Nodes to keep first."""
+        for name in sorted(self._stranded):
+            mark = self.marks.get_mark(name)
+            if mark.state is Protection.FREE and self._ledger.get_node(name) is not None:
+                yield _Change(name, Protection.KEPT)
+            elif mark.state is Protection.KEPT and self._now() >= mark.since + self._settings.max_hours * 3600:
+                yield _Change(name, Protection.ENDED)
+        now, before = self._clock(), self._unstranded_since
+        own = [name for name, mark in sorted(self.marks.list_marks().items()) if mark.is_ours]
+        self._unstranded_since = {name: before.get(name, now) for name in own if name not in self._stranded}
+        for name, since in self._unstranded_since.items():
+            if not self._is_wanted or now >= since + LIFT_SECONDS:
+                yield _Change(name, Protection.FREE)
+
+    async def _write(self, change: _Change) -> None:
+        body = {"metadata": {"annotations": self._build_annotations(change.to)}}
+        try:
+            await self._api.patch_node(change.name, body, timeout_seconds=CALL_SECONDS)
+        except (RefusedError, NoAnswerError) as error:
+            self._failures += 1
+            self._paused_until = self._clock() + extend_pause(BACKOFF.compute_seconds(self._failures), error)
+            self._metrics.node_protections.labels("failed").inc()
+            log.warning("node annotations not written node=%s to=%s error=%s", change.name, change.to.value, error)
+            return
+        self._failures = 0
+        self.marks.put_mark(change.name, NodeMark(change.to, self._now()))
+        self._metrics.node_protections.labels(change.to.value).inc()
+        log.info("node annotations written node=%s to=%s", change.name, change.to.value)
+        self._record_event(change)
+
+    def _build_annotations(self, state: Protection) -> dict[str, str | None]:
+        """None takes an annotation away."""
+        if state is Protection.KEPT:
+            return {KEPT_FROM_AUTOSCALERS: format_time(self._now()), **dict.fromkeys(AUTOSCALER_KEYS, "true")}
+        return {KEPT_FROM_AUTOSCALERS: ENDED if state is Protection.ENDED else None, **dict.fromkeys(AUTOSCALER_KEYS)}
+
+    def _record_event(self, change: _Change) -> None:
+        if change.to is Protection.KEPT:
+            text = "autoscalers leave it alone: its pods would fit elsewhere by the nodes' sums, and find no card"
+            self._events.record_node_event(change.name, EventReason.KEPT_FROM_AUTOSCALERS, text)
+        elif change.to is Protection.ENDED:
+            text = (
+                f"autoscalers may remove it again after {self._settings.max_hours:g} hours, although its pods would find no card "
+                "elsewhere; it is not kept again before they would"
+            )
+            self._events.record_node_event(change.name, EventReason.NOT_KEPT_FROM_AUTOSCALERS, text)
+
+    def _count_marks(self) -> None:
+        states = [mark.state for mark in self.marks.list_marks().values()]
+        for state in (Protection.KEPT, Protection.ENDED, Protection.FOREIGN):
+            self._metrics.kept_nodes.labels(state.value).set(states.count(state))
