@@ -10,9 +10,10 @@ from functools import lru_cache
 
 import msgspec
 
+from vrampack.kube.decoding import UNDECODABLE
 from vrampack.kube.examined_objects import ExaminedNode, ExaminedPodSpec, decode_node_spec
 from vrampack.kube.node_filters import find_placement_obstacle
-from vrampack.kube.objects import UNDECODABLE, NodeObject, ObjectMeta, PodSpec
+from vrampack.kube.objects import NodeObject, ObjectMeta, PodSpec
 
 MAX_DECODED = 4096
 

@@ -23,9 +23,9 @@ from vrampack.cards.request import CardRequest
 from vrampack.kube.answers import decode_answer
 from vrampack.kube.client import Api
 from vrampack.kube.examined_objects import ExaminedPod
+from vrampack.kube.late_binding import GROUP_LABEL
 from vrampack.kube.node_filters import find_node_obstacle
 from vrampack.kube.node_reader import read_node_state
-from vrampack.kube.objects import GROUP_LABEL
 
 NODES_PER_SLICE = 5
 """Nodes between two yields to the event loop: about 2 ms where each has dozens of pods."""

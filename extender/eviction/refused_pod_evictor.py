@@ -28,8 +28,9 @@ from vrampack.backoff import Backoff
 from vrampack.cards.pod import Pod
 from vrampack.cards.refused_pods import REASONS_TO_EVICT_RUNNING
 from vrampack.kube.client import Api
+from vrampack.kube.decoding import UNDECODABLE
 from vrampack.kube.errors import NoAnswerError, RefusedError
-from vrampack.kube.objects import UNDECODABLE, LocalPodObject
+from vrampack.kube.objects import LocalPodObject
 from vrampack.kube.retry_backoff import extend_pause
 
 log = logging.getLogger(__name__)

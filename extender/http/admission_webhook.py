@@ -26,7 +26,7 @@ from vrampack.cards.env_injection import (
     has_memory_request,
     is_mirror_pod,
 )
-from vrampack.kube.objects import UNDECODABLE
+from vrampack.kube.decoding import UNDECODABLE
 
 log = logging.getLogger(__name__)
 

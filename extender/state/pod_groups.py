@@ -19,7 +19,7 @@ from extender.metrics import ExtenderMetrics
 from vrampack.cards.pod_group import GroupKey, GroupKind
 from vrampack.kube.client import Api
 from vrampack.kube.errors import NoAnswerError, RefusedError
-from vrampack.kube.objects import PodGroupObject
+from vrampack.kube.pod_groups import PodGroupObject
 from vrampack.kube.reflector import ObjectReference, Reflector
 
 log = logging.getLogger(__name__)

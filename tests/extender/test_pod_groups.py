@@ -17,7 +17,8 @@ from extender.state.pod_groups import PodGroups, PodGroupSink, PodGroupWatcher
 from tests.fakes.api import FakeKubeApi
 from vrampack.cards.pod_group import GroupKey, GroupKind
 from vrampack.kube.errors import NoAnswerError, RefusedError
-from vrampack.kube.objects import PodGroupObject, PodObject, to_pod
+from vrampack.kube.objects import PodObject, to_pod
+from vrampack.kube.pod_groups import PodGroupObject
 from vrampack.kube.reflector import ObjectReference
 from vrampack.kube.watch_reader import ByteStream
 

@@ -15,7 +15,8 @@ from vrampack.cards.node import CardFacts
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record
 from vrampack.cards.request import ContainerSpec
-from vrampack.kube.objects import UNDECODABLE, NodeObject, PodObject, PodSpec, build_container_specs, to_node, to_pod
+from vrampack.kube.decoding import UNDECODABLE
+from vrampack.kube.objects import NodeObject, PodObject, PodSpec, build_container_specs, to_node, to_pod
 
 PATIENT = settings(deadline=None)
 """A busy machine is no bug."""

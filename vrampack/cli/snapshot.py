@@ -17,8 +17,8 @@ from vrampack.cli.explain.cluster import list_items
 from vrampack.cli.named_policy import load_named_policy
 from vrampack.cli.output import write_output
 from vrampack.kube.client import Api, Resource
+from vrampack.kube.decoding import UNDECODABLE
 from vrampack.kube.errors import NoAnswerError, ResourceExpiredError
-from vrampack.kube.objects import UNDECODABLE
 from vrampack.simulator.replay.anonymity import rename_objects
 from vrampack.simulator.replay.trimming import ClusterTrimmer, SnapshotScope, TrimmedCluster
 from vrampack.simulator.resource_kinds import Object

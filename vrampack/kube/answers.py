@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
+from vrampack.kube.decoding import UNDECODABLE
 from vrampack.kube.errors import (
     ForeignAnswerError,
     NoAnswerError,
@@ -20,7 +21,7 @@ from vrampack.kube.errors import (
     ResourceExpiredError,
     UnknownPathError,
 )
-from vrampack.kube.objects import UNDECODABLE, Status
+from vrampack.kube.objects import Status
 
 TOO_LARGE_FOR_ETCD = ("etcdserver: request is too large", "trying to send message larger than max")
 """The messages of etcd, and of the API server's etcd client, for an object that is too large; the status varies."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from vrampack.kube.decoding import UNDECODABLE
 from vrampack.kube.objects import (
-    UNDECODABLE,
     ContainerObject,
     LocalPodObject,
     LocalPodSpec,

@@ -14,7 +14,8 @@ import msgspec
 
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.units import MIB, parse_quantity
-from vrampack.kube.objects import UNDECODABLE, ContainerObject, NodeObject, PodSpec
+from vrampack.kube.decoding import UNDECODABLE
+from vrampack.kube.objects import ContainerObject, NodeObject, PodSpec
 
 MAX_PARSED_QUANTITIES = 4096
 NOTHING = HostResources(0, 0)

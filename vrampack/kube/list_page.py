@@ -7,8 +7,9 @@ from typing import Generic, TypeVar
 import msgspec
 
 from vrampack.cards.list_answer import is_list
+from vrampack.kube.decoding import UNDECODABLE
 from vrampack.kube.errors import ForeignAnswerError
-from vrampack.kube.objects import UNDECODABLE, ListMeta
+from vrampack.kube.objects import ListMeta
 
 MAX_OBJECT_BYTES = 16 * 1024 * 1024
 """etcd accepts objects of 1.5 MiB, and JSON may escape every byte of one as six."""

@@ -16,6 +16,7 @@ from typing import TypeAlias
 import msgspec
 
 from vrampack.cards.units import parse_quantity
+from vrampack.kube.decoding import UNDECODABLE
 from vrampack.kube.examined_objects import (
     ExaminedNode,
     ExaminedPod,
@@ -25,7 +26,6 @@ from vrampack.kube.examined_objects import (
     PortMapping,
     SelectorRequirement,
 )
-from vrampack.kube.objects import UNDECODABLE
 from vrampack.kube.taints import UNSCHEDULABLE_TAINT
 
 SELECTOR_REASON = "node(s) didn't match Pod's node affinity/selector"

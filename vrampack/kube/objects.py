@@ -7,7 +7,6 @@ container names our resource.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from hashlib import sha256
 from itertools import chain
 
 import msgspec
@@ -17,23 +16,14 @@ from vrampack.cards.env_injection import MIRROR_ANNOTATION, VISIBLE_DEVICES_VARI
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node_annotations import NodeReading, read_node
 from vrampack.cards.pod import Pod
-from vrampack.cards.pod_group import GroupKey
 from vrampack.cards.records import read_record
 from vrampack.cards.request import ContainerKind, ContainerSpec, read_pod_request, take_requesting_containers
-
-UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding may raise: invalid UTF-8 and endless nesting raise Python's own errors."""
+from vrampack.kube.decoding import NULL, UNDECODABLE
+from vrampack.kube.late_binding import LateBindingSpec, may_bind_late, read_group
+from vrampack.kube.pod_conditions import read_conditions, read_failed_attempt
 
 FINISHED_PHASES = ("Succeeded", "Failed")
 """A pod in one of these phases never runs again."""
-
-_NULL = msgspec.Raw(b"null")
-_LIST = msgspec.json.Decoder(list[msgspec.Raw] | None)
-_VOLUMES = msgspec.json.Decoder(list[dict[str, msgspec.Raw]] | None)
-LATE_VOLUMES = frozenset({"persistentVolumeClaim", "ephemeral"})
-"""Volume kinds that may be provisioned once the node is chosen."""
-GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
-"""Of the plugin Coscheduling."""
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -56,10 +46,10 @@ class ContainerObject(msgspec.Struct, frozen=True, rename="camel", gc=False):
     name: str = ""
     resources: ResourceRequirements | None = None
     restart_policy: str | None = None
-    env: msgspec.Raw = _NULL
+    env: msgspec.Raw = NULL
 
 
-class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+class PodSpec(LateBindingSpec, frozen=True, rename="camel"):
     node_name: str | None = None
     containers: list[ContainerObject] | None = None
     init_containers: list[ContainerObject] | None = None
@@ -67,44 +57,15 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     scheduler_name: str | None = None
     scheduling_gates: list[msgspec.Raw] | None = None
     overhead: dict[str, msgspec.Raw] | None = None
-    volumes: msgspec.Raw = _NULL
-    resource_claims: msgspec.Raw = _NULL
-    scheduling_group: msgspec.Raw = _NULL
-    """Of Kubernetes' own groups, from 1.36 on."""
-    workload_ref: msgspec.Raw = _NULL
-    """The same in 1.35."""
-    node_selector: msgspec.Raw = _NULL
-    affinity: msgspec.Raw = _NULL
-    tolerations: msgspec.Raw = _NULL
-
-    def list_volumes(self) -> list[dict[str, msgspec.Raw]]:
-        return _VOLUMES.decode(self.volumes) or []
-
-    @property
-    def has_resource_claims(self) -> bool:
-        return bool(_LIST.decode(self.resource_claims))
-
-
-class SchedulingGroup(msgspec.Struct, frozen=True, rename="camel"):
-    """Of a pod's spec."""
-
-    pod_group_name: str | None = None
-
-
-_SCHEDULING_GROUP = msgspec.json.Decoder(SchedulingGroup | None)
-
-
-class PodCondition(msgspec.Struct, frozen=True):
-    type: str = ""
-    status: str = ""
-    reason: str | None = None
-    message: str | None = None
+    node_selector: msgspec.Raw = NULL
+    affinity: msgspec.Raw = NULL
+    tolerations: msgspec.Raw = NULL
 
 
 class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     phase: str | None = None
     nominated_node_name: str | None = None
-    conditions: msgspec.Raw = _NULL
+    conditions: msgspec.Raw = NULL
 
 
 class SecretObject(msgspec.Struct, frozen=True):
@@ -204,7 +165,7 @@ class NodeObject(msgspec.Struct, frozen=True):
     """A v1.Node."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: msgspec.Raw = _NULL
+    spec: msgspec.Raw = NULL
     status: NodeStatus = NodeStatus()
 
 
@@ -212,37 +173,6 @@ class NamespaceObject(msgspec.Struct, frozen=True):
     """A v1.Namespace."""
 
     metadata: ObjectMeta = ObjectMeta()
-
-
-class GangPolicy(msgspec.Struct, frozen=True, rename="camel"):
-    min_count: int | None = None
-
-
-class GroupPolicy(msgspec.Struct, frozen=True):
-    gang: GangPolicy | None = None
-    """None for a group whose pods may start one by one."""
-
-
-class PodGroupSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """Of either kind."""
-
-    scheduling_policy: GroupPolicy | None = None
-    """Of Kubernetes' own groups."""
-    min_member: int | None = None
-    """Of Coscheduling's."""
-
-
-class PodGroupObject(msgspec.Struct, frozen=True):
-    """A PodGroup of scheduling.k8s.io/v1alpha2 or scheduling.x-k8s.io/v1alpha1."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    spec: PodGroupSpec = PodGroupSpec()
-
-    @property
-    def minimum(self) -> int | None:
-        """How many of its pods start together at least; None if they need not."""
-        policy = self.spec.scheduling_policy
-        return self.spec.min_member if policy is None or policy.gang is None else policy.gang.min_count
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -339,7 +269,6 @@ class EnvVar(msgspec.Struct, frozen=True, rename="camel"):
 
 _ENV = msgspec.json.Decoder(list[EnvVar] | None)
 _TEXT = msgspec.json.Decoder(str)
-_CONDITIONS = msgspec.json.Decoder(list[PodCondition] | None)
 
 
 def to_pod(
@@ -359,7 +288,7 @@ def to_pod(
     labels = pod.metadata.labels or {}
     request = read_pod_request(specs, labels, annotations, resource=resource, host=host) if specs else None
     is_waiting = request is not None and not pod.spec.node_name
-    conditions = _read_conditions(pod.status) if is_waiting else {}
+    conditions = read_conditions(pod.status.conditions) if is_waiting else {}
     preempting = conditions.get(well_known.PREEMPTION_CONDITION)
     preemption_node = "" if preempting is None or preempting.status != "True" else preempting.message or ""
     return Pod(
@@ -378,47 +307,11 @@ def to_pod(
         resource_version=pod.metadata.resource_version,
         scheduler_name=pod.spec.scheduler_name or "",
         rule_labels=_select_labels(labels, label_keys) if label_keys else (),
-        may_bind_late=is_waiting and _may_bind_late(pod.spec, labels),
-        group=None if request is None else _read_group(pod.spec, pod.metadata.namespace, labels),
-        failed_attempt=_read_failed_attempt(conditions.get("PodScheduled")),
+        may_bind_late=is_waiting and may_bind_late(pod.spec, labels),
+        group=None if request is None else read_group(pod.spec, pod.metadata.namespace, labels),
+        failed_attempt=read_failed_attempt(conditions.get("PodScheduled")),
         is_gated=bool(pod.spec.scheduling_gates),
     )
-
-
-def _may_bind_late(spec: PodSpec, labels: Mapping[str, str]) -> bool:
-    if spec.scheduling_group != _NULL or spec.workload_ref != _NULL or GROUP_LABEL in labels:
-        return True
-    try:
-        return spec.has_resource_claims or any(not LATE_VOLUMES.isdisjoint(volume) for volume in spec.list_volumes())
-    except UNDECODABLE:
-        return False
-
-
-def _read_group(spec: PodSpec, namespace: str, labels: Mapping[str, str]) -> GroupKey | None:
-    try:
-        own = _SCHEDULING_GROUP.decode(spec.scheduling_group)
-    except UNDECODABLE:
-        return None
-    if own is not None and own.pod_group_name:
-        return GroupKey("podgroups.scheduling.k8s.io", namespace, own.pod_group_name)
-    name = labels.get(GROUP_LABEL)
-    return GroupKey("podgroups.scheduling.x-k8s.io", namespace, name) if name else None
-
-
-def _read_conditions(status: PodStatus) -> Mapping[str, PodCondition]:
-    """By type."""
-    try:
-        return {condition.type: condition for condition in _CONDITIONS.decode(status.conditions) or ()}
-    except UNDECODABLE:
-        return {}
-
-
-def _read_failed_attempt(scheduled: PodCondition | None) -> str:
-    """A digest: schedulers name every reason on up to 5,000 nodes."""
-    if scheduled is None or scheduled.status != "False":
-        return ""
-    text = f"{scheduled.reason}\n{scheduled.message}"
-    return sha256(text.encode(), usedforsecurity=False).hexdigest()[:16]
 
 
 def _select_labels(labels: Mapping[str, str], keys: Collection[str]) -> tuple[tuple[str, str], ...]:

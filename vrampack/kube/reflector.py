@@ -27,6 +27,7 @@ import msgspec
 
 from vrampack.kube.answers import limit_retry_after
 from vrampack.kube.client import Api, Resource
+from vrampack.kube.decoding import UNDECODABLE
 from vrampack.kube.errors import (
     BrokenWatchError,
     ForeignAnswerError,
@@ -38,16 +39,8 @@ from vrampack.kube.errors import (
 )
 from vrampack.kube.list_page import ListPage, check_page, decode_page
 from vrampack.kube.list_pager import ListPager
-from vrampack.kube.objects import (
-    UNDECODABLE,
-    LeaseObject,
-    NamespaceObject,
-    NodeObject,
-    PodGroupObject,
-    PodObject,
-    Status,
-    WatchEvent,
-)
+from vrampack.kube.objects import LeaseObject, NamespaceObject, NodeObject, PodObject, Status, WatchEvent
+from vrampack.kube.pod_groups import PodGroupObject
 from vrampack.kube.retry_backoff import LONGEST_SECONDS, RetryBackoff, extend_pause
 from vrampack.kube.watch_lag import WatchLag
 from vrampack.kube.watch_reader import WatchReader

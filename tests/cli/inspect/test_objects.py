@@ -25,6 +25,7 @@ from vrampack.cli.inspect.api_objects import (
 )
 from vrampack.cli.inspect.errors import DamagedObjectError
 from vrampack.kube import objects as kube
+from vrampack.kube.decoding import UNDECODABLE
 
 DAMAGED = "damaged"
 
@@ -113,7 +114,7 @@ def theirs(body: bytes, kind: str) -> object:
         return kube.to_node(
             node, unit_mib=1024, resource=well_known.MEMORY_RESOURCE, count_resource=well_known.COUNT_RESOURCE
         )
-    except kube.UNDECODABLE:
+    except UNDECODABLE:
         return DAMAGED
 
 

@@ -12,8 +12,9 @@ import msgspec
 from vrampack.agent.cluster.local_pod import LocalPod, to_local_pod
 from vrampack.cards import well_known
 from vrampack.kube.client import Api
+from vrampack.kube.decoding import UNDECODABLE
 from vrampack.kube.errors import NoAnswerError
-from vrampack.kube.objects import UNDECODABLE, LocalPodObject
+from vrampack.kube.objects import LocalPodObject
 from vrampack.kube.reflector import ObjectReference, Reflector
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from vrampack.agent.kubelet.errors import KubeletError
 from vrampack.agent.kubelet.generated.deviceplugin_pb2 import ContainerAllocateResponse
 from vrampack.agent.kubelet.generated.podresources_pb2 import ListPodResourcesRequest, ListPodResourcesResponse
 from vrampack.agent.kubelet.generated.podresources_pb2_grpc import PodResourcesListerStub
-from vrampack.kube.objects import UNDECODABLE
+from vrampack.kube.decoding import UNDECODABLE
 
 log = logging.getLogger(__name__)
 

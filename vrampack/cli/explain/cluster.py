@@ -23,11 +23,12 @@ from vrampack.cards.request import PodRequest
 from vrampack.cards.rules import NO_RULES, PlacementRules, assign_reserved_cards
 from vrampack.cli.explain.pod import ExplainedPod, NodeSchedulingFields, PodSchedulingFields, build_explained_pod
 from vrampack.kube.client import Api, Resource
+from vrampack.kube.decoding import UNDECODABLE
 from vrampack.kube.errors import ResourceExpiredError
 from vrampack.kube.host_requests import read_allocatable_host
 from vrampack.kube.list_page import ListPage
 from vrampack.kube.list_pager import list_pages
-from vrampack.kube.objects import UNDECODABLE, NodeObject, PodObject, to_node, to_pod
+from vrampack.kube.objects import NodeObject, PodObject, to_node, to_pod
 
 ALL_NAMESPACES = ("",)
 

@@ -22,10 +22,11 @@ from vrampack.cli.explain.schema import Explanation
 from vrampack.cli.explain.text import DEFAULT_MAX_ROWS, render
 from vrampack.cli.output import write_output
 from vrampack.kube.client import Api
+from vrampack.kube.decoding import UNDECODABLE
 from vrampack.kube.errors import NoAnswerError
 from vrampack.kube.host_requests import read_host_request
 from vrampack.kube.list_page import ListPage, decode_page
-from vrampack.kube.objects import UNDECODABLE, NamespaceObject, PodObject, to_pod
+from vrampack.kube.objects import NamespaceObject, PodObject, to_pod
 
 CALL_SECONDS = 30.0
 POD_KINDS = ("pod", "pods", "po")

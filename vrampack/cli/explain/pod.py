@@ -13,7 +13,8 @@ import msgspec
 from vrampack.cards import well_known
 from vrampack.cards.pod import Pod
 from vrampack.cli.explain.schema import PodState
-from vrampack.kube.objects import PodCondition, PodObject
+from vrampack.kube.objects import PodObject
+from vrampack.kube.pod_conditions import PodCondition
 from vrampack.kube.taints import UNSCHEDULABLE_TAINT, Taint, Toleration
 
 

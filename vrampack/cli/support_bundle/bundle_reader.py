@@ -10,11 +10,11 @@ from urllib.parse import quote
 
 import msgspec
 
+from vrampack.kube.decoding import UNDECODABLE
 from vrampack.kube.diagnostic_client import DiagnosticApi
 from vrampack.kube.errors import NoAnswerError, RefusedError
 from vrampack.kube.list_page import ListPage, decode_page
 from vrampack.kube.list_pager import ListPager
-from vrampack.kube.objects import UNDECODABLE
 from vrampack.simulator.resource_kinds import Object
 
 LIST_SECONDS = 30.0

@@ -10,9 +10,10 @@ import msgspec
 
 from vrampack.cli.explain.cluster import ALL_NAMESPACES, list_items
 from vrampack.kube.client import Api
+from vrampack.kube.decoding import UNDECODABLE
 from vrampack.kube.errors import NoAnswerError, RefusedError
 from vrampack.kube.list_page import ListPage, decode_page
-from vrampack.kube.objects import UNDECODABLE, NamespaceObject
+from vrampack.kube.objects import NamespaceObject
 
 _FIRST_POD = msgspec.json.Decoder(ListPage[msgspec.Raw])
 _NAMESPACE = msgspec.json.Decoder(NamespaceObject)

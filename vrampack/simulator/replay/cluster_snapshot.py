@@ -11,7 +11,8 @@ from vrampack.cards import well_known
 from vrampack.cards.payment import find_unpaid_use
 from vrampack.cards.pod import Pod
 from vrampack.cards.well_known import RECORD_ANNOTATIONS
-from vrampack.kube.objects import UNDECODABLE, PodObject, to_pod
+from vrampack.kube.decoding import UNDECODABLE
+from vrampack.kube.objects import PodObject, to_pod
 from vrampack.simulator.object_files import ObjectFileError
 from vrampack.simulator.resource_kinds import Object
 

@@ -25,8 +25,9 @@ from vrampack.cards.allocation import allocate_cards
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record
 from vrampack.cards.request import PodRequest
+from vrampack.kube.decoding import UNDECODABLE
 from vrampack.kube.host_requests import read_host_request
-from vrampack.kube.objects import UNDECODABLE, NodeObject, to_node, to_pod
+from vrampack.kube.objects import NodeObject, to_node, to_pod
 from vrampack.simulator.object_files import ObjectFileError
 from vrampack.simulator.replay.cluster_snapshot import ClusterSnapshot, decode_pod_object
 from vrampack.simulator.replay.hosts import ReplayedHosts
