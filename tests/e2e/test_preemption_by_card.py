@@ -9,7 +9,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from signal import SIGKILL
 from typing import Any
@@ -18,6 +18,7 @@ import pytest
 
 from tests.e2e.in_cluster import EXTENDER, ExtenderProgram, installed_configuration
 from tests.e2e.pod_placements import list_places, run_pods, wait_until_bound
+from tests.e2e.release_shape import start_release
 from tests.e2e.test_leader_lease import install_lease
 from tests.e2e.verb_calls import read_metric
 from tests.support.control_plane.cluster import ControlPlane
@@ -34,6 +35,13 @@ GRACE_SECONDS = 1.0
 """How long victims take to end, in place of a kubelet."""
 
 
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """Instead of the suite's own: of the release that `VRAMPACK_KUBERNETES` names."""
+    with start_release(tmp_path_factory.mktemp("preemption")) as running:
+        yield running
+
+
 def ranked(name: str, units: int, priority: str, **labels: str) -> dict[str, Any]:
     pod = pod_manifest(name, units, labels=labels)
     pod["spec"] |= {"priorityClassName": priority, "terminationGracePeriodSeconds": 30}
@@ -48,7 +56,7 @@ def configure(cluster: ControlPlane, by_card: str, **settings: object) -> str:
 def prepare(cluster: ControlPlane, nodes: Iterable[str] = ("gpu-0",)) -> None:
     for name in nodes:
         cards = (published_card(index, uuid=f"{name}-{index}") for index in (0, 1))
-        cluster.add_node(name, cards=cards_annotation(*cards))
+        cluster.add_node(name, cards=cards_annotation(*cards, injection="cdi"))
     for name, value in {"low": 1, "middle": 10, "high": 1000}.items():
         cluster.add_priority_class(name, value)
     install_lease(cluster)
@@ -82,6 +90,7 @@ def test_plan_tells_and_evicts_no_pod(cluster: ControlPlane, extender: Start, sc
     assert read_metric(running, 'vrampack_card_preemptions_total{result="planned"}') == 1
 
 
+@pytest.mark.smoke
 def test_act_evicts_by_budget_and_keeps_the_card_from_a_stream_of_lesser_pods(
     cluster: ControlPlane, extender: Start, scheduler: Start
 ) -> None:
@@ -119,6 +128,7 @@ def test_act_evicts_by_budget_and_keeps_the_card_from_a_stream_of_lesser_pods(
     )
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(60 + 60 * TRIALS)
 def test_no_victim_dies_in_vain_when_the_extender_is_killed(
     cluster: ControlPlane, extender: Callable[..., ExtenderProgram], scheduler: Start

@@ -22,6 +22,7 @@ from tests.mutations.in_hosts import HOSTS
 from tests.mutations.in_http import DOORS
 from tests.mutations.in_kmod import KMOD
 from tests.mutations.in_ledger import LEDGERS
+from tests.mutations.in_preemption import PREEMPTIONS
 from tests.mutations.in_preload import PRELOAD
 from tests.mutations.in_requeue import WAITING
 from tests.mutations.in_verbs import VERBS
@@ -32,6 +33,7 @@ ROWS_BY_AREA: Mapping[str, Mapping[str, Mutation]] = {
     "ledger": LEDGERS,
     "binding": BINDINGS,
     "verbs": VERBS,
+    "preemption": PREEMPTIONS,
     "requeue": WAITING,
     "http": DOORS,
     "agent": AGENT,

@@ -78,7 +78,7 @@ class ReplayedCluster:
             label_keys=self.ledger.label_keys,
             host=read_host_request(obj.spec) if self._reads_hosts else None,
         )
-        return self.ledger.in_force.resolve_pod(replace(pod, nominated_node=""))
+        return self.ledger.in_force.resolve_pod(replace(pod, nominated_node="", preemption_node=""))
 
     def hold_pod(self, item: Object) -> None:
         """Add a bound pod where its record says."""
