@@ -176,11 +176,11 @@ def build_components(  # noqa: PLR0913 - what the parts share
     nominator = Nominator(ledger, PendingPreemptions(ledger, clock=clock))
     resource = settings.resources.memory
     pods = PodClient(ledger, api, resource=resource, clock=clock, started_ns=now_ns(), hosts=hosts)
-    places = NamedPlaces(ledger, soft_reservations, settings, readiness, clock=clock)
-    engine = Engine(nominator, settings.select_policies(), soft_reservations=soft_reservations, hosts=hosts.rooms)
-    generations = PodGenerations(engine)
     groups = PodGroups()
     group_fit = GroupFit(ledger, groups)
+    places = NamedPlaces(ledger, soft_reservations, settings, readiness, group_fit, clock=clock)
+    engine = Engine(nominator, settings.select_policies(), soft_reservations=soft_reservations, hosts=hosts.rooms)
+    generations = PodGenerations(engine)
     binder = Binder(
         ledger=ledger,
         nominator=nominator,

@@ -10,11 +10,12 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
-from cachetools import TTLCache
+from cachetools import LRUCache, TTLCache
 
 from extender.settings import ExtenderConfiguration
+from extender.state.group_fit import GroupFit
 from extender.state.ledger import Ledger
-from extender.state.places import HeldPlace, HoldEnd
+from extender.state.places import HoldEnd
 from extender.state.soft_reservations import SoftReservations
 from extender.state.sync import ReadinessCheck
 from policies.engine.engine import Engine
@@ -22,16 +23,16 @@ from policies.policy import ScoredCards
 from policies.trial_placement import Placement
 from vrampack.cards.allocation import allocate_cards
 from vrampack.cards.pod import Pod
+from vrampack.cards.pod_group import GroupKey
 from vrampack.cards.request import PodRequest
 
 EXPIRY_INTERVAL_SECONDS = 1.0
 RECENT_SECONDS = 5.0
 """A scheduler writes within less how an attempt has failed."""
 MAX_RECENT = 10_000
-NOMINATION_SECONDS = 5.0
-"""How long a place of Kubernetes' own groups is held without a nomination. The scheduler writes it as soon as all pods of the
-group have a node, or binds them. It tries a group that has failed every ten seconds, and each time the places that it finds are
-held again: between, others get a chance."""
+IN_VAIN_SECONDS = 5.0
+"""How long too few pods of a group of Kubernetes may have places: the scheduler tries all of them in one go, hundreds in a second."""
+MAX_SCHEDULERS = 64
 
 
 class Attempt(NamedTuple):
@@ -51,17 +52,23 @@ class NamedPlaces:
         soft_reservations: SoftReservations,
         settings: ExtenderConfiguration,
         readiness: ReadinessCheck,
+        group_fit: GroupFit,
         *,
         clock: Callable[[], float],
     ) -> None:
         self._ledger = ledger
         self._soft_reservations = soft_reservations
         self._readiness = readiness
+        self._group_fit = group_fit
+        self._clock = clock
         self._schedulers = frozenset(settings.holds.schedulers)
         self._max_seconds = settings.holds.max_seconds
         self._stale_seconds = settings.deadlines.stale_seconds
         self._attempts: TTLCache[str, Attempt] = TTLCache(MAX_RECENT, RECENT_SECONDS, timer=clock)
         """The last one of each pod."""
+        self._groups_tried: LRUCache[str, GroupKey] = LRUCache(MAX_SCHEDULERS)
+        """By scheduler name, the group of the pod that it asked about last."""
+        self._in_vain_since: dict[GroupKey, float] = {}
 
     async def run(self) -> None:
         """End the holds that have lasted too long, once a second, until cancelled."""
@@ -70,14 +77,13 @@ class NamedPlaces:
             self.end_old_holds()
 
     def end_old_holds(self) -> None:
-        """Also those of groups whose attempts failed, and of pods that a fresh ledger would know by then if they existed."""
+        """Also those of groups that fail for longer, and of pods that a fresh ledger would know by then if they existed."""
+        self._end_groups_in_vain()
         is_fresh = not self._readiness.find_unready_reason()
         for held in self._ledger.places.list_held_places():
             age, uid = self._ledger.get_age_seconds(held), held.pod.uid
             if age >= self._max_seconds:
                 self._ledger.release_held_place(uid, "expired")
-            elif age >= NOMINATION_SECONDS and _must_be_nominated(held):
-                self._ledger.release_held_place(uid, "failed")
             elif is_fresh and age >= self._stale_seconds and self._ledger.get_pod(uid) is None:
                 self._ledger.release_held_place(uid, "gone")
 
@@ -90,7 +96,8 @@ class NamedPlaces:
                     self.name_place(pod, pod.request, pod.nominated_node, scored)
 
     def begin_attempt(self, pod: Pod) -> None:
-        """Filter is called for the pod: the places of its earlier attempts are given up."""
+        """Filter is called for the pod: the places of its earlier attempts are given up, and those of a group before it that failed."""
+        self._end_group_before(pod)
         held, recent = self._ledger.places.get_held_place(pod.uid), self._attempts.get(pod.uid)
         self.release_pod(pod.uid, "filtered")
         if self._may_bind_late(pod):
@@ -126,11 +133,28 @@ class NamedPlaces:
         if held is not None and held.made_at <= began_at:
             self._ledger.release_held_place(uid, "failed")
 
+    def _end_group_before(self, pod: Pod) -> None:
+        """The scheduler tries the pods of a group in one go: a pod of no group, or of another, shows that this has ended."""
+        before = self._groups_tried.pop(pod.scheduler_name, None)
+        if before is not None and before != pod.group:
+            self._release_places_in_vain(before)
+        if pod.group is not None and pod.group.kind == "podgroups.scheduling.k8s.io":
+            self._groups_tried[pod.scheduler_name] = pod.group
+
+    def _end_groups_in_vain(self) -> None:
+        """Whether the scheduler is trying a group cannot be seen, but for so long it does not."""
+        now = self._clock()
+        held = {place.pod.group for place in self._ledger.places.list_held_places()}
+        own = [group for group in held if group is not None and group.kind == "podgroups.scheduling.k8s.io"]
+        in_vain = [group for group in own if self._group_fit.list_in_vain(group)]
+        self._in_vain_since = {group: self._in_vain_since.get(group, now) for group in in_vain}
+        for group, since in self._in_vain_since.items():
+            if now - since >= IN_VAIN_SECONDS:
+                self._release_places_in_vain(group)
+
+    def _release_places_in_vain(self, group: GroupKey) -> None:
+        for uid in self._group_fit.list_in_vain(group):
+            self._ledger.release_held_place(uid, "failed")
+
     def _may_bind_late(self, pod: Pod) -> bool:
         return pod.may_bind_late or pod.scheduler_name in self._schedulers
-
-
-def _must_be_nominated(held: HeldPlace) -> bool:
-    """Whether a pod that waits for this place has a nomination, and this one has not: its group was not placed."""
-    group = held.pod.group
-    return group is not None and group.kind == "podgroups.scheduling.k8s.io" and not held.is_confirmed

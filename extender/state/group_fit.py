@@ -84,6 +84,16 @@ class GroupFit:
     def _is_placed(self, pod: Pod) -> bool:
         return bool(pod.node_name) or self._ledger.places.get_reservation(pod.uid) is not None
 
+    def list_in_vain(self, group: GroupKey) -> list[str]:
+        """The members that hold places of no use, because too few members have one; nominated ones are not among them."""
+        minimum, members = self._groups.get_minimum(group), self._ledger.list_group(group)
+        if minimum is None or len(members) < minimum:
+            return []
+        held = [place for pod in members if (place := self._ledger.places.get_held_place(pod.uid)) is not None]
+        if sum(map(self._is_placed, members)) + len(held) >= minimum:
+            return []
+        return [place.pod.uid for place in held if not place.is_confirmed]
+
     def _find_missing(self, group: GroupKey, waiting: Collection[Pod]) -> int:
         generations = self._ledger.generation, self._ledger.capacity_generation
         uids, known = frozenset(pod.uid for pod in waiting), self._counts.get(group)

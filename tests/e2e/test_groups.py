@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from tests.e2e.auditing import assert_never_oversold, wait_until_recounted
-from tests.e2e.competing_groups import AT_ONCE, REFUSAL, CompetingGroups, Pod, add_gpu_node
+from tests.e2e.competing_groups import AT_ONCE, CARD_UNITS, CARDS, REFUSAL, UNITS, CompetingGroups, Pod, add_gpu_node
 from tests.e2e.pod_placements import read_refusal, run_pods, wait_until_bound
 from tests.e2e.release_shape import start_release
+from tests.e2e.verb_calls import read_ledger_states
 from tests.support.control_plane.cluster import ControlPlane
 from tests.support.manifest_builders import PODS, pod_manifest
 
@@ -70,6 +71,26 @@ def test_no_pod_is_bound_of_a_group_for_which_only_sums_of_memory_fit(
     cluster.request_ok("DELETE", f"{PODS}/occupant", AT_ONCE)
     for name in names:
         wait_until_bound(cluster, name)
+    wait_until_recounted(cluster, ours)
+
+
+def test_a_group_that_fails_for_other_reasons_leaves_its_cards_to_others(
+    cluster: ControlPlane, extender: Start, scheduler: Start
+) -> None:
+    """One of its pods fits no node, so each attempt fails in the same words, which the scheduler writes once."""
+    add_gpu_node(cluster, CARDS)
+    ours = extender()
+    scheduler(flags=[GATES])
+    join = create_group(cluster, "never", 3)
+    members = [join(pod_manifest(f"m{number}", UNITS)) for number in range(3)]
+    members[2]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "none"}
+    for pod in members:
+        cluster.request_ok("POST", PODS, pod)
+    cluster.wait_until(lambda: "minCount" in read_refusal(cluster, "m0"), what="an attempt has failed")
+    cluster.wait_until(lambda: len(read_ledger_states(ours)) == 2, what="the next one holds places again")
+    other = pod_manifest("other", CARDS * CARD_UNITS, labels={"aliyun.com/gpu-count": str(CARDS)})
+    cluster.request_ok("POST", PODS, other)
+    wait_until_bound(cluster, "other")
     wait_until_recounted(cluster, ours)
 
 

@@ -15,11 +15,13 @@ from extender.scheduling.binding import Binder
 from extender.scheduling.named_places import NamedPlaces
 from extender.scheduling.pod_generations import PodGenerations
 from extender.settings import ExtenderConfiguration
+from extender.state.group_fit import GroupFit
 from extender.state.host_usage import HostUsage
 from extender.state.ledger import Ledger
 from extender.state.nominator import Nominator
 from extender.state.pending_preemptions import PendingPreemptions
 from extender.state.pod_client import PodClient
+from extender.state.pod_groups import PodGroups
 from extender.state.soft_reservations import SoftReservations
 from extender.wire.codec import BindingArgs
 from policies.engine.engine import Engine
@@ -76,6 +78,7 @@ class BindingHarness:
                 SoftReservations(lambda: self.seconds, self.ledger.places.get_held_place),
                 configuration,
                 ScriptedReadiness(),
+                GroupFit(self.ledger, PodGroups()),
                 clock=lambda: self.seconds,
             ),
             api=api,

@@ -11,7 +11,7 @@ import pytest
 from extender.rule_settings import RuleSettings
 from tests.extender.scheduler_harness import SchedulerHarness
 from tests.support.builders import ledger_pod
-from vrampack.cards.pod_group import GroupKey
+from vrampack.cards.pod_group import GroupKey, GroupKind
 from vrampack.cards.records import Record
 
 GROUP = GroupKey("podgroups.scheduling.k8s.io", "default", "train")
@@ -121,6 +121,66 @@ def test_a_group_that_is_whole_takes_more_pods_one_by_one() -> None:
     for number in range(2):
         bind_member(desk, f"m{number}", 9, number)
     assert (refuse(desk, "m2", 9), refuse(desk, "m3", 4)) == ("no card with enough free memory", "")
+
+
+def hold_two_of_three(kind: GroupKind = "podgroups.scheduling.k8s.io") -> SchedulerHarness:
+    """A group that fits by cards, on a node with four: the scheduler found places for two of its three pods."""
+    desk = SchedulerHarness({"a": (16, 16, 16, 16)})
+    group = GROUP._replace(kind=kind)
+    desk.parts.groups.put_minimum(group, 3)
+    for number in range(3):
+        desk.ledger.update_pod(replace(ledger_pod(f"m{number}", units=9, version="1"), group=group))
+    is_own = kind == GROUP.kind
+    spec, labels = (SPEC, {}) if is_own else ({}, {"scheduling.x-k8s.io/pod-group": "train"})
+    for name in ("m0", "m1"):
+        desk.filter_names(name, 9, spec=spec, metadata={"labels": labels, "resourceVersion": "1"})
+    return desk
+
+
+def list_held(desk: SchedulerHarness) -> list[str]:
+    return sorted(place.pod.name for place in desk.ledger.places.list_held_places())
+
+
+def test_the_next_pod_shows_that_the_attempt_of_a_group_has_failed() -> None:
+    """Its third pod lacks what we do not see, and the scheduler writes that only once."""
+    desk = hold_two_of_three()
+    assert list_held(desk) == ["m0", "m1"]
+    assert desk.filter_names("other", 16) == ["a"]
+    assert list_held(desk) == []
+
+
+def test_a_group_with_enough_places_keeps_them_beside_other_pods() -> None:
+    desk = hold_two_of_three()
+    desk.filter_names("m2", 9, spec=SPEC)
+    desk.filter_names("other", 16)
+    assert list_held(desk) == ["m0", "m1", "m2"]
+
+
+def test_a_nominated_pod_keeps_its_place() -> None:
+    desk = hold_two_of_three()
+    desk.ledger.update_pod(
+        replace(ledger_pod("m0", units=9, version="2"), nominated_node="a", group=GROUP, may_bind_late=True)
+    )
+    desk.filter_names("other", 16)
+    assert list_held(desk) == ["m0"]
+
+
+def test_pods_of_coscheduling_wait_for_the_others_one_by_one() -> None:
+    desk = hold_two_of_three("podgroups.scheduling.x-k8s.io")
+    desk.filter_names("other", 16)
+    desk.seconds += 60
+    for _ in range(2):
+        desk.parts.places.end_old_holds()
+    assert list_held(desk) == ["m0", "m1"]
+
+
+def test_a_group_that_fails_for_long_gives_its_places_up_though_no_other_pod_is_tried() -> None:
+    desk = hold_two_of_three()
+    for seconds, held in ((0, ["m0", "m1"]), (4, ["m0", "m1"]), (2, [])):
+        desk.seconds += seconds
+        desk.filter_names("m0", 9, spec=SPEC, metadata={"resourceVersion": "1"})  # again and again
+        desk.parts.places.end_old_holds()
+        assert list_held(desk) == held
 
 
 async def test_the_event_and_the_explanation_have_the_numbers() -> None:

@@ -291,22 +291,6 @@ async def test_a_bind_that_ends_late_leaves_the_hold_of_the_next_attempt() -> No
     assert list_ends(desk) == ["failed"]
 
 
-@pytest.mark.parametrize("is_nominated", [False, True])
-@pytest.mark.parametrize(("spec", "labels"), [LATE_SPECS[each][:2] for each in LATE_SPECS if "group" in each])
-def test_a_place_of_kubernetes_groups_that_is_not_nominated_is_given_up_after_a_while(
-    spec: dict[str, Any], labels: dict[str, str], *, is_nominated: bool
-) -> None:
-    """Its group was not placed; a failure that repeats the last one's words writes nothing."""
-    desk = SchedulerHarness({"a": [15]})
-    desk.filter_names("late", 10, spec=spec, metadata={"labels": labels, "resourceVersion": "5"})
-    if is_nominated:
-        desk.ledger.update_pod(replace(ledger_pod("late", units=10, version="6"), nominated_node="a"))
-    for seconds, is_held in ((4, True), (2, is_nominated or spec.keys() != {"schedulingGroup"})):
-        desk.seconds += seconds
-        desk.parts.places.end_old_holds()
-        assert bool(list_held(desk)) is is_held
-
-
 def test_no_place_is_held_for_a_pod_that_is_gone() -> None:
     """The scheduler had begun with it."""
     desk = SchedulerHarness({"a": [15]})
