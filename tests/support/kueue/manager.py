@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import yaml
 
-from tests.support.go_module import GoModule
+from tests.support.go_module import GoModule, locate_sources
 from tests.support.manifests import SAFE_LOADER
 from tests.support.polling import wait_until
 from tests.support.processes import LOOPBACK, REPOSITORY, ManagedProcess, choose_free_ports
@@ -63,7 +63,7 @@ def render_install(site: KueueSite) -> list[Any]:
     """What `kubectl apply -k` would apply by the recipe: the objects of the release, and the recipe's component."""
     folder = site.directory / "install"
     folder.mkdir()
-    released = _module_folder() / "config" / "default"
+    released = locate_sources(MODULE, PATH_OF_MODULE, os.environ) / "config" / "default"
     resources = [os.path.relpath(released.resolve(), folder.resolve())]
     components = [os.path.relpath((RECIPE / "install").resolve(), folder.resolve())]
     (folder / "kustomization.yaml").write_text(json.dumps({"resources": resources, "components": components}))
@@ -108,13 +108,6 @@ def run_manager(site: KueueSite) -> Iterator[ManagedProcess]:
     finally:
         process.kill()
         _remove_webhooks(site)
-
-
-def _module_folder() -> Path:
-    """The module as the Go client keeps it: the manifests of the release are in it."""
-    command = ["go", "mod", "download", "-json", PATH_OF_MODULE]
-    answer = subprocess.run(command, cwd=MODULE, capture_output=True, text=True, timeout=300, check=True)
-    return Path(json.loads(answer.stdout)["Dir"])
 
 
 def _configuration(objects: list[Any]) -> dict[str, Any]:

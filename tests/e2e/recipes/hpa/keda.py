@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.e2e.recipes.hpa.aggregated_api import HTTPS_PORT, read_arguments, wait_until_served
-from tests.e2e.recipes.hpa.programs import KEDA, locate_sources
+from tests.e2e.recipes.hpa.programs import KEDA, locate_upstream
 from tests.e2e.recipes.hpa.scaled_service import ScaledService
 from tests.support.processes import LOOPBACK, ManagedProcess
 
@@ -28,7 +28,7 @@ METRICS_SERVER_PORT = 8079
 def run_keda(service: ScaledService) -> Iterator[None]:
     """Both programs under their account, with the certificates that the operator makes; ready when the block begins."""
     cluster = service.cluster
-    manifests = cluster.kubectl("kustomize", locate_sources(KEDA) / "config" / "default").stdout
+    manifests = cluster.kubectl("kustomize", locate_upstream(KEDA) / "config" / "default").stdout
     cluster.kubectl("apply", "--server-side", "-f", "-", input=manifests)
     service.network.publish_service(OPERATOR, NAMESPACE)
     address = service.network.publish_service(METRICS_SERVER, NAMESPACE)

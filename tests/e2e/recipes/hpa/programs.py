@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.go_module import GoModule
+from tests.support.go_module import GoModule, locate_sources
 
 MODULES = Path(__file__).parent / "modules"
 PROMETHEUS = Path(__file__).parents[3] / "alerts" / "programs" / "prometheus"
@@ -33,9 +30,9 @@ class ScalingPrograms:
 
 
 def locate_scaling_programs(environ: Mapping[str, str] = os.environ) -> ScalingPrograms:
-    """Builds what is missing, and downloads what `locate_sources` needs. Raises `RuntimeError` without Go."""
+    """Builds what is missing, and downloads what `locate_upstream` needs. Raises `RuntimeError` without Go."""
     for module in FOLDERS:
-        locate_sources(module, environ)
+        locate_upstream(module, environ)
     flags = {**environ, "GOFLAGS": f"{environ.get('GOFLAGS', '')} {TAGS}".strip()}
     prometheus = GoModule(PROMETHEUS, "monitoring", "github.com/prometheus/prometheus/cmd")
     adapter = GoModule(MODULES / "prometheus-adapter", "prometheus-adapter", f"{ADAPTER}/cmd")
@@ -48,14 +45,6 @@ def locate_scaling_programs(environ: Mapping[str, str] = os.environ) -> ScalingP
     )
 
 
-def locate_sources(module: str, environ: Mapping[str, str] = os.environ) -> Path:
-    """Upstream's folder in Go's own cache, for its manifests; its files have the checksums of our go.sum.
-
-    `module`: `KEDA` or `PROMETHEUS_OPERATOR`. Raises `RuntimeError` without Go.
-    """
-    go = shutil.which("go", path=environ.get("PATH"))
-    if go is None:
-        raise RuntimeError(f"go is not on PATH, and manifests come with the Go module {module}")
-    command = [go, "mod", "download", "-json", module]
-    answer = subprocess.run(command, cwd=FOLDERS[module], env=dict(environ), capture_output=True, text=True, check=True)
-    return Path(json.loads(answer.stdout)["Dir"])
+def locate_upstream(module: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """Upstream's folder, for its manifests: of `KEDA` or `PROMETHEUS_OPERATOR`. Raises `RuntimeError` without Go."""
+    return locate_sources(FOLDERS[module], module, environ)

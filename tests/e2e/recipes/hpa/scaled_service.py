@@ -18,7 +18,7 @@ from tests.e2e.auditing import audit_cluster
 from tests.e2e.recipes.hpa.cluster_network import ClusterNetwork
 from tests.e2e.recipes.hpa.fast_time import HPA_FLAGS, hasten
 from tests.e2e.recipes.hpa.inference_servers import InferenceServers
-from tests.e2e.recipes.hpa.programs import PROMETHEUS_OPERATOR, ScalingPrograms, locate_sources
+from tests.e2e.recipes.hpa.programs import PROMETHEUS_OPERATOR, ScalingPrograms, locate_upstream
 from tests.e2e.recipes.hpa.scraping import run_prometheus
 from tests.e2e.recipes.hpa.scripted_kubelet import ScriptedKubelet
 from tests.support.control_plane.cluster import ControlPlane
@@ -125,7 +125,7 @@ def _publish_cards(node: str) -> str:
 def _define_pod_monitors(cluster: ControlPlane) -> None:
     """As Prometheus Operator does; the operator itself is not there."""
     definition = "example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml"
-    cluster.kubectl("apply", "--server-side", "-f", locate_sources(PROMETHEUS_OPERATOR) / definition)
+    cluster.kubectl("apply", "--server-side", "-f", locate_upstream(PROMETHEUS_OPERATOR) / definition)
     cluster.kubectl("wait", "--for=condition=Established", "crd/podmonitors.monitoring.coreos.com")
 
 
