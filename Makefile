@@ -97,8 +97,8 @@ smoke: smoke-1.34 smoke-1.35 smoke-1.36 ## The shortest of them on each supporte
 e2e-node: needed-node setup ## One whole node: kubelet, containerd and runc too, with our image and manifests on it; as root
 	$(if $(TESTS),,.ci/timed e2e-node) $(BIN)/python -m tests.node $(TESTS)
 
-recipes: needed-recipes setup ## What docs/recipes names, run beside that control plane: Kueue and Coscheduling built of their modules, NVIDIA's objects
-	$(BIN)/python -m tests.support.recipe_programs kueue argo-cd coscheduling
+recipes: needed-recipes setup ## What docs/recipes names, run beside that control plane: Kueue, Coscheduling and Karpenter built of their modules, NVIDIA's objects
+	$(BIN)/python -m tests.support.recipe_programs kueue karpenter argo-cd coscheduling
 	$(BIN)/python -m pytest -m recipes tests/e2e/recipes --ignore=tests/e2e/recipes/hpa
 
 recipes-hpa: needed-recipes setup ## docs/recipes/hpa.md on a real HPA controller, with Prometheus, prometheus-adapter and KEDA, in fast time

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.support.coscheduling.scheduler import build_scheduler
 from tests.support.jupyterhub.programs import install_programs
+from tests.support.karpenter.autoscaler import build_karpenter
 from tests.support.kueue.manager import build_manager
 
 ARGO_CD = "github.com/argoproj/argo-cd/v3@v3.5.7"
@@ -23,6 +24,7 @@ DOWNLOAD_SECONDS = 300
 PROGRAMS: Mapping[str, Callable[[], Path]] = {
     "kueue": build_manager,
     "coscheduling": build_scheduler,
+    "karpenter": build_karpenter,
     "jupyterhub": lambda: install_programs().folder,
     "argo-cd": lambda: download_module(ARGO_CD),
 }

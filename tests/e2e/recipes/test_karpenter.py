@@ -1,0 +1,114 @@
+"""docs/recipes/karpenter.md: Karpenter removes nodes by their totals, and two annotations keep those whose pods would find no card."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.e2e.in_cluster import ExtenderProgram
+from tests.e2e.recipes.karpenter_pool import SEAT, KarpenterPool, run_pool
+from tests.support.control_plane.cluster import ControlPlane, Json
+from tests.support.manifest_builders import PODS, pod_manifest
+from tests.support.processes import ManagedProcess
+
+
+class Load(NamedTuple):
+    """What each of several nodes has at the beginning: so many pods of so many units, each on a card of its own."""
+
+    nodes: int
+    pods: int
+    units: int
+
+
+LOADS = {
+    # 32 of 88 units free, by totals two more pods of 14: but 8 on each of the four cards
+    "full": Load(nodes=8, pods=4, units=14),
+    # 8 fit what is free on the cards of the full nodes: 32 such places for 8 pods
+    "small": Load(nodes=8, pods=1, units=8),
+    # 12 fit on a full node by totals and on no card of it; the four pods fit together on one of their own nodes, which has to stay
+    "large": Load(nodes=4, pods=1, units=12),
+}
+"""560 of 1,760 units are asked for on 20 nodes."""
+NAMES = {kind: [f"{kind}-{number}" for number in range(load.nodes)] for kind, load in LOADS.items()}
+PROTECTED = [*NAMES["full"], "large-0"]
+PROTECTION = {"karpenter.sh/do-not-disrupt": "true", "cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
+BOUND_SECONDS = 60
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture
+def pool(cluster: ControlPlane, tmp_path: Path) -> Iterator[KarpenterPool]:
+    with run_pool(cluster, tmp_path) as running:
+        yield running
+
+
+def test_nodes_go_whose_pods_find_no_card_where_totals_alone_decide(
+    pool: KarpenterPool, extender: Callable[..., ExtenderProgram], scheduler: Callable[..., ManagedProcess]
+) -> None:
+    """What the annotations are for; if this fails, Karpenter has learned what a card is, or this bed shows nothing."""
+    extender()
+    scheduler()
+    _load_nodes(pool)
+    pool.consolidate()
+    pool.wait_until_settled()
+    assert _list_homeless(pool.cluster)
+
+
+def test_protected_nodes_stay_and_the_pods_of_all_others_find_cards(
+    pool: KarpenterPool, extender: Callable[..., ExtenderProgram], scheduler: Callable[..., ManagedProcess]
+) -> None:
+    extender()
+    scheduler()
+    _load_nodes(pool)
+    pool.annotate_nodes(PROTECTED, PROTECTION)
+    pool.consolidate()
+    pool.wait_until_settled()
+    assert _list_homeless(pool.cluster) == []
+    assert sorted(pool.read_nodes()) == sorted(PROTECTED)
+
+
+def test_a_node_is_made_for_the_first_pod(
+    pool: KarpenterPool, extender: Callable[..., ExtenderProgram], scheduler: Callable[..., ManagedProcess]
+) -> None:
+    extender()
+    scheduler()
+    pool.cluster.request_ok("POST", PODS, pod_manifest("first", LOADS["full"].units))
+    pool.start_nodes(1)
+    pool.cluster.wait_until(lambda: not _list_homeless(pool.cluster), BOUND_SECONDS, what="the pod is bound")
+
+
+def _load_nodes(pool: KarpenterPool) -> None:
+    """Each node gets its pods, which may go anywhere afterwards."""
+    pool.add_nodes([name for names in NAMES.values() for name in names])
+    for kind, load in LOADS.items():
+        for name in NAMES[kind]:
+            pool.cluster.request_ok("POST", "/apis/apps/v1/namespaces/default/replicasets", _replicas(name, load))
+    pool.cluster.wait_until(lambda: _are_all_bound(pool.cluster), BOUND_SECONDS, what="all pods are bound")
+    pool.open_nodes()
+
+
+def _replicas(name: str, load: Load) -> Json:
+    template = pod_manifest(name, load.units)
+    template["metadata"] = {"labels": {"app": name}}
+    template["spec"]["tolerations"] = [{"key": SEAT, "value": name}]
+    return {
+        "metadata": {"name": name},
+        "spec": {"replicas": load.pods, "selector": {"matchLabels": {"app": name}}, "template": template},
+    }
+
+
+def _are_all_bound(cluster: ControlPlane) -> bool:
+    wanted = sum(load.nodes * load.pods for load in LOADS.values())
+    return len(_list_pods(cluster)) == wanted and not _list_homeless(cluster)
+
+
+def _list_homeless(cluster: ControlPlane) -> Sequence[str]:
+    """The pods without a node."""
+    return [each["metadata"]["name"] for each in _list_pods(cluster) if "nodeName" not in each["spec"]]
+
+
+def _list_pods(cluster: ControlPlane) -> Sequence[Json]:
+    return [each for each in cluster.request_ok("GET", PODS)["items"] if "deletionTimestamp" not in each["metadata"]]
