@@ -81,11 +81,6 @@ class KarpenterPool:
             what=lambda: f"all nodes are initialized\n{self.karpenter.process.log_tail()}",
         )
 
-    def annotate_nodes(self, names: Sequence[str], annotations: Mapping[str, str]) -> None:
-        nodes = self.read_nodes()
-        for name in names:
-            self._patch_node(nodes[name], {"metadata": {"annotations": annotations}})
-
     def consolidate(self) -> None:
         """Nodes whose pods fit on the others by totals go from now on, as many at a time as there are."""
         disruption = {"consolidateAfter": "1s"}
