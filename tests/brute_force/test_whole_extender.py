@@ -26,8 +26,8 @@ ENOUGH_WORLDS = 40
 """So many show every verb often, and every reason."""
 RARE_REASONS = {UnfitReason.POD_LIMIT.value}
 """Shown by one world in thirty or so."""
-UNASKED_REASONS = {UnfitReason.NOT_OFFERED.value, UnfitReason.NO_AMOUNT.value}
-"""No pod of the API server can ask for more than memory yet."""
+UNASKED_REASONS = {UnfitReason.NOT_OFFERED.value, UnfitReason.NO_AMOUNT.value, UnfitReason.GROUP.value}
+"""No pod of the API server can ask for more than memory yet, and no world has groups."""
 FOUND_BY = {
     "bind a pod that changed by its earlier labels": 32,
     "free a written place when the bind is repeated": 28,
