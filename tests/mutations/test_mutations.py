@@ -15,6 +15,7 @@ import yaml
 
 from tests.mutations.breaks import Mutation, join_mutations
 from tests.mutations.in_agent import AGENT
+from tests.mutations.in_autoscaling import PROTECTIONS
 from tests.mutations.in_binding import BINDINGS
 from tests.mutations.in_cards import CARDS
 from tests.mutations.in_cdi import CDI
@@ -34,6 +35,7 @@ ROWS_BY_AREA: Mapping[str, Mapping[str, Mutation]] = {
     "binding": BINDINGS,
     "verbs": VERBS,
     "preemption": PREEMPTIONS,
+    "autoscaling": PROTECTIONS,
     "requeue": WAITING,
     "http": DOORS,
     "agent": AGENT,

@@ -1,0 +1,37 @@
+"""Breaks of what keeps autoscalers from nodes: which nodes, and who writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tests.mutations.breaks import Mutation
+
+STRANDED = "tests/extender/test_stranded_nodes.py"
+PROTECTION = "tests/extender/test_node_protection.py"
+
+PROTECTIONS: Mapping[str, Mutation] = {
+    "pods are moved to a node that may go itself": Mutation(
+        "extender/autoscaling/stranded_nodes.py",
+        "placement = None if name in self._leaving else trial.find_placement(name, pod.request, BINPACK)",
+        "placement = trial.find_placement(name, pod.request, BINPACK)",
+        f"{STRANDED}::test_of_two_nodes_whose_pods_need_the_same_room_one_may_go",
+    ),
+    "every node counts as one that the pods may use": Mutation(
+        "extender/autoscaling/node_rules.py",
+        "verdicts[key] = spec is not None and not find_placement_obstacle(spec, node)",
+        "verdicts[key] = spec is not None",
+        f"{STRANDED}::test_only_nodes_that_the_pods_may_use_count[a taint of the free node]",
+    ),
+    "what others set is taken for ours": Mutation(
+        "extender/autoscaling/node_marks.py",
+        "return NodeMark(Protection.FOREIGN) if has_keys else FREE",
+        "return FREE",
+        f"{PROTECTION}::test_a_node_on_which_somebody_else_set_a_key_is_left_alone[karpenter.sh/do-not-disrupt]",
+    ),
+    "an extender that is not the leader writes": Mutation(
+        "extender/autoscaling/node_protection.py",
+        "return self._lease.is_held and not is_paused and not self._readiness.find_unready_reason()",
+        "return not is_paused and not self._readiness.find_unready_reason()",
+        f"{PROTECTION}::test_only_a_leader_that_is_ready_writes[not the leader]",
+    ),
+}
