@@ -30,11 +30,11 @@ PREEMPTIONS: Mapping[str, Mutation] = {
         "if obstacle := str():",
         f"{PREEMPTOR}::test_a_node_that_was_cordoned_since_the_call_is_left_out",
     ),
-    "pods are evicted without the Lease": Mutation(
-        PREEMPTOR_FILE,
-        'if self._mode == "act" and not self._lease.is_held:',
-        "if False:",
-        f"{PREEMPTOR}::test_another_holder_of_the_lease_acts_alone",
+    "a Lease that another process holds is taken": Mutation(
+        "vrampack/kube/leader_lease.py",
+        "if not holder or holder == self._identity:",
+        "if True:",
+        f"{LEASE}::test_the_first_process_takes_a_free_lease_and_the_second_does_not",
     ),
     "several victims are not asked about first": Mutation(
         PREEMPTOR_FILE,
