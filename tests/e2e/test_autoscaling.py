@@ -6,14 +6,12 @@ from collections.abc import Callable
 
 from extender.autoscaling.node_marks import AUTOSCALER_KEYS
 from tests.e2e.in_cluster import EXTENDER, ExtenderProgram, installed_configuration
+from tests.e2e.shipped_leases import install_leases
 from tests.e2e.verb_calls import count_pending_pods, post_bind, post_verb
-from tests.support.admission.bench import SYSTEM, ensure_object
 from tests.support.control_plane.cluster import ControlPlane
 from tests.support.manifest_builders import PODS, cards_annotation, pod_manifest, published_card
-from tests.support.manifests import load_rendered
 from vrampack.cards.well_known import KEPT_FROM_AUTOSCALERS
 
-LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases"
 NEVER = "\nautoscaling: {protect: never}\n"
 KEYS = {*AUTOSCALER_KEYS, KEPT_FROM_AUTOSCALERS}
 
@@ -34,8 +32,7 @@ def list_kept(cluster: ControlPlane) -> dict[str, set[str]]:
 def test_nodes_are_kept_from_karpenter_until_nothing_is_kept_any_more(
     cluster: ControlPlane, extender: Callable[..., ExtenderProgram]
 ) -> None:
-    for shipped in [item for item in load_rendered("second-scheduler") if item["kind"] == "Lease"]:
-        ensure_object(cluster, LEASES, shipped)
+    install_leases(cluster)
     for name in ("gpu-0", "gpu-1"):
         cards = cards_annotation(published_card(0), published_card(1))
         cluster.add_node(name, cards=cards, labels={"karpenter.sh/nodepool": "gpu"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from http import HTTPStatus
 
+from tests.e2e.shipped_leases import LEASES, install_leases
 from tests.support.admission.bench import MERGE, SYSTEM, ensure_object
 from tests.support.control_plane.cluster import ControlPlane, Json
 from tests.support.manifests import load_rendered
@@ -12,15 +13,8 @@ from vrampack.kube.client import Api
 from vrampack.kube.credentials import load_credentials
 from vrampack.kube.leader_lease import LeaderLease
 
-LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases"
 EXTENDER = "vrampack-extender"
 LEASE = "vrampack-preemption"
-
-
-def install_lease(cluster: ControlPlane) -> None:
-    """As the installation has it: a test before this one may have left none."""
-    (shipped,) = [item for item in load_rendered("second-scheduler") if item["kind"] == "Lease"]
-    ensure_object(cluster, LEASES, shipped)
 
 
 def claim(api: Api, identity: str) -> LeaderLease:
@@ -28,7 +22,7 @@ def claim(api: Api, identity: str) -> LeaderLease:
 
 
 async def test_one_extender_holds_the_shipped_lease_until_it_gives_it_back(cluster: ControlPlane) -> None:
-    install_lease(cluster)
+    install_leases(cluster)
     api = Api(await load_credentials(cluster.kubeconfig(SYSTEM, EXTENDER)))
     try:
         one, two = claim(api, "one"), claim(api, "two")
@@ -56,7 +50,7 @@ ATTACKS = {
 
 def test_the_right_reaches_no_other_lease(cluster: ControlPlane) -> None:
     """With an account that has the shipped role and nothing else: the extender's may have the scheduler's rights too."""
-    install_lease(cluster)
+    install_leases(cluster)
     cluster.request_ok("POST", LEASES, {"metadata": {"name": "other"}, "spec": {"holderIdentity": "another"}})
     namespace = f"/api/v1/namespaces/{SYSTEM}"
     ensure_object(cluster, f"{namespace}/serviceaccounts", {"metadata": {"name": "holder"}})

@@ -19,7 +19,7 @@ import pytest
 from tests.e2e.in_cluster import EXTENDER, ExtenderProgram, installed_configuration
 from tests.e2e.pod_placements import list_places, run_pods, wait_until_bound
 from tests.e2e.release_shape import start_release
-from tests.e2e.test_leader_lease import install_lease
+from tests.e2e.shipped_leases import install_leases
 from tests.e2e.verb_calls import read_metric
 from tests.support.control_plane.cluster import ControlPlane
 from tests.support.manifest_builders import PODS, cards_annotation, pod_manifest, published_card
@@ -59,7 +59,7 @@ def prepare(cluster: ControlPlane, nodes: Iterable[str] = ("gpu-0",)) -> None:
         cluster.add_node(name, cards=cards_annotation(*cards, injection="cdi"))
     for name, value in {"low": 1, "middle": 10, "high": 1000}.items():
         cluster.add_priority_class(name, value)
-    install_lease(cluster)
+    install_leases(cluster)
 
 
 def read_events(cluster: ControlPlane, name: str) -> set[str]:

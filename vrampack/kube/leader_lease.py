@@ -67,6 +67,8 @@ class LeaderLease:
         self._seen_version = ""
         self._seen_at = 0.0
         """When the Lease was first seen in this version."""
+        self._problem = ""
+        """Why it could not be renewed or read at the last try; each is logged once."""
 
     @property
     def is_held(self) -> bool:
@@ -87,14 +89,13 @@ class LeaderLease:
         started, was_held = self._clock(), self.is_held
         try:
             lease = await self._api.get_lease(self._namespace, self._name, timeout_seconds=CALL_SECONDS)
-            if lease is None:
-                log.warning("lease missing lease=%s/%s: the installation makes it", self._namespace, self._name)
+            self._note_problem("" if lease is not None else "it is missing; the installation makes it")
             if lease is None or not self._may_take(lease):
                 self._held_until = 0.0
                 return
             await self._write(lease)
         except (RefusedError, NoAnswerError) as error:
-            log.warning("lease not renewed lease=%s/%s held=%s error=%s", self._namespace, self._name, was_held, error)
+            self._note_problem(str(error))
             return
         self._held_until = started + RENEW_DEADLINE_SECONDS
         if not was_held:
@@ -111,6 +112,11 @@ class LeaderLease:
                 await self._patch(lease, {"holderIdentity": "", "leaseDurationSeconds": 1})
         except (RefusedError, NoAnswerError) as error:
             log.warning("lease not given back lease=%s/%s error=%s", self._namespace, self._name, error)
+
+    def _note_problem(self, problem: str) -> None:
+        if problem and problem != self._problem:
+            log.warning("lease not renewed lease=%s/%s problem=%s", self._namespace, self._name, problem)
+        self._problem = problem
 
     def _may_take(self, lease: LeaseObject) -> bool:
         """Whether the Lease is this process's, nobody's, or that of a holder that was silent for long enough."""

@@ -10,10 +10,9 @@ import pytest
 
 from tests.e2e.in_cluster import EXTENDER, ExtenderProgram, installed_configuration
 from tests.e2e.recipes.karpenter_pool import SEAT, KarpenterPool, run_pool
-from tests.support.admission.bench import SYSTEM, ensure_object
+from tests.e2e.shipped_leases import install_leases
 from tests.support.control_plane.cluster import ControlPlane, Json
 from tests.support.manifest_builders import PODS, pod_manifest
-from tests.support.manifests import load_rendered
 from tests.support.processes import ManagedProcess
 
 
@@ -35,7 +34,6 @@ LOADS = {
 }
 """560 of 1,760 units are asked for on 20 nodes."""
 NAMES = {kind: [f"{kind}-{number}" for number in range(load.nodes)] for kind, load in LOADS.items()}
-LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases"
 NEVER = "\nautoscaling: {protect: never}\n"
 BOUND_SECONDS = 60
 pytestmark = pytest.mark.timeout(300)  # a minute or two; the rest is for a busy machine
@@ -63,8 +61,7 @@ def test_protected_nodes_stay_and_the_pods_of_all_others_find_cards(
     pool: KarpenterPool, extender: Callable[..., ExtenderProgram], scheduler: Callable[..., ManagedProcess]
 ) -> None:
     """Karpenter does not wait for the extender: both look at the loaded nodes at the same time."""
-    for shipped in [item for item in load_rendered("second-scheduler") if item["kind"] == "Lease"]:
-        ensure_object(pool.cluster, LEASES, shipped)
+    install_leases(pool.cluster)
     extender()
     scheduler()
     _load_nodes(pool)
