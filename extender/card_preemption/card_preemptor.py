@@ -157,9 +157,10 @@ class CardPreemptor:
 
     async def do_round(self) -> None:
         """Carry on what was begun, and plan for one more pod."""
-        if self._readiness.find_unready_reason() or not self._activator.is_called():
+        is_called = self._activator.is_called()
+        self._metrics.card_preemption_leader.set(is_called and self._lease.is_held)
+        if self._readiness.find_unready_reason() or not is_called:
             return
-        self._metrics.card_preemption_leader.set(self._lease.is_held)
         if self._mode == "act" and not self._lease.is_held:
             self._services.clear()  # another extender goes on, from the nominations
             return
@@ -193,13 +194,17 @@ class CardPreemptor:
         pod = self._ledger.get_pod(uid)
         return pod is not None and is_waiting(pod)
 
+    def _needs_cards(self, uid: str) -> bool:
+        """Whether it waits, and has not been given a place since filter refused it."""
+        return self._is_waiting(uid) and uid in self._calls and self._ledger.places.get_place(uid) is None
+
     def _is_due(self, pod: Pod, call: RefusedCall) -> bool:
         attempt = self._attempts.setdefault(pod.uid, _Attempt())
         return (
             self._clock() >= max(call.waits_since + PATIENCE_SECONDS, attempt.next_at)
             and not self.is_served(pod.uid)
             and pod.scheduler_name not in self._abler_schedulers
-            and self._ledger.places.get_place(pod.uid) is None
+            and self._needs_cards(pod.uid)
         )
 
     async def _plan_pod(self, pod: Pod, call: RefusedCall) -> None:
@@ -212,6 +217,8 @@ class CardPreemptor:
             plan = NoPlan()
         if isinstance(plan, NoPlan):
             self._put_off(pod, plan.reason)
+        elif not self._needs_cards(pod.uid):
+            return  # it was given a place meanwhile
         elif not plan.victims:
             self._await_end(attempt, plan.node_name)
         elif not self._budget.has_room(plan.victims):
@@ -316,7 +323,7 @@ class CardPreemptor:
     async def _evict_victims(self, service: _Service) -> None:
         """Evict those that are left. A refusal ends the plan while no victim has gone; later it is tried again."""
         for victim in list(service.left):
-            if not (self._lease.is_held and self._is_waiting(service.plan.pod.uid)):
+            if not (self._lease.is_held and self._needs_cards(service.plan.pod.uid)):
                 return
             try:
                 await self._api.evict(victim.namespace, victim.name, victim.uid, timeout_seconds=CALL_SECONDS)

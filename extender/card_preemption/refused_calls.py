@@ -35,6 +35,10 @@ class RefusedCalls:
         self._clock = clock
         self._calls: dict[str, RefusedCall] = {}
 
+    def __contains__(self, uid: str) -> bool:
+        """Whether filter let no node pass for this pod when it was asked last."""
+        return uid in self._calls
+
     def on_filter_called(self, scheduler_name: str) -> None:
         self._activator.on_filter_called(scheduler_name)
 

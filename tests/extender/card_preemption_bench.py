@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -38,6 +38,7 @@ class LeasedApi(Api):
         self.refusals: dict[str, Exception] = {}
         """How evictions of pods of these names are answered."""
         self.evicted: list[str] = []
+        self.on_dry_run: Callable[[], object] = int
 
     async def get_lease(self, namespace: str, name: str, *, timeout_seconds: float) -> LeaseObject | None:
         return await self.lease.get_lease(namespace, name, timeout_seconds=timeout_seconds)
@@ -53,7 +54,9 @@ class LeasedApi(Api):
         if name in self.refusals:
             raise self.refusals[name]
         await super().evict(namespace, name, uid, timeout_seconds=timeout_seconds, is_dry_run=is_dry_run)
-        if not is_dry_run:
+        if is_dry_run:
+            self.on_dry_run()
+        else:
             self.evicted.append(name)
 
 

@@ -153,6 +153,22 @@ async def test_of_two_victims_none_goes_if_one_is_protected() -> None:
         assert bench.count_results() == {"withdrawn": 1}
 
 
+async def test_a_pod_that_is_given_a_place_meanwhile_needs_no_victims() -> None:
+    filling = [a_pod(f"x{at}", 4, node="n", card=0) for at in (0, 1)] + [
+        a_pod("keeps", 8, node="n", card=1, priority=99)
+    ]
+    async with open_bench(a_node(), *filling, URGENT) as bench:
+
+        def free_a_node() -> None:
+            bench.server.restore(a_node(f"m{bench.server.resource_version}"))
+            bench.see_changes()
+            assert bench.filter_pod("urgent")
+
+        bench.api.on_dry_run = free_a_node
+        await refuse_urgent(bench)
+        assert bench.api.evicted == []
+
+
 BUDGETS = {
     "of the cluster": {"max_evictions_per_hour": 1},
     "of a namespace": {"max_evictions_per_namespace_per_hour": 1},
