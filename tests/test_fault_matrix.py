@@ -127,6 +127,8 @@ TRIED = {
     "F28 a gang filtered before its first bind": (
         "e2e/test_soft_reservations.py::test_a_gang_gets_as_many_cards_as_members",
         "extender/test_soft_reservations.py::test_eight_members_of_a_gang_get_eight_places",
+        "extender/test_group_fit.py::test_it_is_refused_only_where_too_few_find_cards",
+        "e2e/test_groups.py::test_of_two_groups_that_do_not_both_fit_one_starts_whole_and_then_the_other",
     ),
     "F29 a thousand pods without a place": ("benchmarks/test_scheduler_benchmarks.py::test_a_group_yields_its_rows",),
     "F30 pods that take long to leave": (
