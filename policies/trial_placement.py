@@ -5,7 +5,7 @@ Pure: nodes in, placements out; the given nodes stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -41,9 +41,12 @@ class TrialCluster:
     def __init__(self, nodes: Iterable[Node]) -> None:
         self._nodes = {node.name: node for node in nodes}
 
-    def copy(self) -> TrialCluster:
-        """What is placed on the copy is not placed here."""
-        return TrialCluster(self._nodes.values())
+    def get_node(self, name: str) -> Node:
+        return self._nodes[name]
+
+    def put_back(self, nodes: Mapping[str, Node]) -> None:
+        """Forget what was placed on these nodes, by name, since `get_node` gave them."""
+        self._nodes.update(nodes)
 
     def find_placement(
         self, name: str, request: CardRequest, policy: TunedPolicy, outlook: Outlook = NO_OUTLOOK

@@ -51,12 +51,13 @@ FREE = NodeMark(Protection.FREE)
 
 
 class NodeMarks:
-    """Fed every node. Nodes that are free are not stored."""
+    """Fed every node. Of nodes that are free only the version is stored."""
 
     def __init__(self) -> None:
         self.has_autoscaler = False
         """Whether any node has ever shown an autoscaler, or was kept from one by an earlier process."""
         self._marks: dict[str, NodeMark] = {}
+        self._versions: dict[str, str] = {}
 
     def count_own(self) -> int:
         """How many nodes have our annotation."""
@@ -64,6 +65,10 @@ class NodeMarks:
 
     def get_mark(self, name: str) -> NodeMark:
         return self._marks.get(name, FREE)
+
+    def get_version(self, name: str) -> str:
+        """The resourceVersion in which the node was seen last."""
+        return self._versions.get(name, "")
 
     def list_marks(self) -> Mapping[str, NodeMark]:
         return self._marks
@@ -75,6 +80,7 @@ class NodeMarks:
             keys = chain(obj.metadata.labels or (), annotations)
             self.has_autoscaler = mark.is_ours or any(key.startswith(PREFIXES) for key in keys) or _has_taint(obj)
         self.put_mark(name, mark)
+        self._versions[name] = obj.metadata.resource_version
 
     def put_mark(self, name: str, mark: NodeMark) -> None:
         """The node has this mark, as it showed itself or as we have just written it."""
@@ -85,6 +91,7 @@ class NodeMarks:
 
     def remove_node(self, name: str) -> None:
         self._marks.pop(name, None)
+        self._versions.pop(name, None)
 
 
 def _read_mark(annotations: Mapping[str, str]) -> NodeMark:

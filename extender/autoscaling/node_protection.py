@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from typing import NamedTuple, Protocol
 
 from extender.autoscaling.node_marks import AUTOSCALER_KEYS, ENDED, NodeMark, NodeMarks, Protection, format_time
@@ -38,6 +39,8 @@ PLAN_SHARE = 0.05
 LIFT_SECONDS = 60.0
 """For so long a kept node's pods must have found cards elsewhere: places come and go."""
 CALL_SECONDS = 5.0
+PAUSING_STATUSES = (HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS)
+"""No other node can be written either."""
 BACKOFF = Backoff(first_seconds=5.0, longest_seconds=300.0)
 
 
@@ -92,6 +95,9 @@ class NodeProtection:
         self._planned: tuple[int, int] | None = None
         self._paused_until = 0.0
         self._failures = 0
+        """In a row, of the API server."""
+        self._put_off: dict[str, tuple[float, int]] = {}
+        """When to try again, and how often in a row it was refused, of nodes that somebody lets nobody write."""
 
     def needs_lease(self) -> bool:
         """Whether there is anything to keep, or to take back."""
@@ -114,7 +120,14 @@ class NodeProtection:
         if not self._may_write():
             return
         await self._plan()
-        for change in list(self._list_changes())[:WRITES_PER_ROUND]:
+        self._put_off = {name: each for name, each in self._put_off.items() if self._ledger.get_node(name) is not None}
+        now = self._clock()
+        due = [
+            each
+            for each in self._list_changes()
+            if each.name not in self._put_off or self._put_off[each.name][0] <= now
+        ]
+        for change in due[:WRITES_PER_ROUND]:
             if self._may_write():
                 await self._write(change)
 
@@ -129,7 +142,7 @@ class NodeProtection:
         seen = (self._ledger.generation, self.rules.generation)
         if seen != self._planned and self._clock() >= self._next_plan_at:
             began, self._planned = self._cpu_clock(), seen
-            self.rules.keep_pods({pod.uid for pod in self._ledger.list_pods()})
+            self.rules.forget_old_verdicts()
             self._stranded = await find_stranded_nodes(self._ledger, self.rules)
             pause = max(PLAN_INTERVAL_SECONDS, (self._cpu_clock() - began) / PLAN_SHARE)
             self._next_plan_at = self._clock() + pause
@@ -150,20 +163,33 @@ class NodeProtection:
                 yield _Change(name, Protection.FREE)
 
     async def _write(self, change: _Change) -> None:
-        body = {"metadata": {"annotations": self._build_annotations(change.to)}}
+        """With the version that was seen: what somebody has written since stays, and the next look decides again."""
+        metadata = {"annotations": self._build_annotations(change.to)}
+        body = {"metadata": metadata | {"resourceVersion": self.marks.get_version(change.name)}}
         try:
             await self._api.patch_node(change.name, body, timeout_seconds=CALL_SECONDS)
         except (RefusedError, NoAnswerError) as error:
-            self._failures += 1
-            self._paused_until = self._clock() + extend_pause(BACKOFF.compute_seconds(self._failures), error)
-            self._metrics.node_protections.labels("failed").inc()
-            log.warning("node annotations not written node=%s to=%s error=%s", change.name, change.to.value, error)
+            self._note_failure(change, error)
             return
         self._failures = 0
-        self.marks.put_mark(change.name, NodeMark(change.to, self._now()))
+        self._put_off.pop(change.name, None)
+        if self._ledger.get_node(change.name) is not None:
+            self.marks.put_mark(change.name, NodeMark(change.to, self._now()))
         self._metrics.node_protections.labels(change.to.value).inc()
         log.info("node annotations written node=%s to=%s", change.name, change.to.value)
         self._record_event(change)
+
+    def _note_failure(self, change: _Change, error: RefusedError | NoAnswerError) -> None:
+        self._metrics.node_protections.labels("failed").inc()
+        log.warning("node annotations not written node=%s to=%s error=%s", change.name, change.to.value, error)
+        if isinstance(error, NoAnswerError) or error.status in PAUSING_STATUSES:
+            self._failures += 1
+            self._paused_until = self._clock() + extend_pause(BACKOFF.compute_seconds(self._failures), error)
+            return
+        if error.status == HTTPStatus.NOT_FOUND:
+            self.marks.remove_node(change.name)
+        failures = self._put_off.get(change.name, (0.0, 0))[1] + 1
+        self._put_off[change.name] = (self._clock() + BACKOFF.compute_seconds(failures), failures)
 
     def _build_annotations(self, state: Protection) -> dict[str, str | None]:
         """None takes an annotation away."""

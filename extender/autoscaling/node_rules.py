@@ -10,15 +10,29 @@ from functools import lru_cache
 
 import msgspec
 
-from vrampack.kube.decoding import UNDECODABLE
+from vrampack.cards.pod import Pod
+from vrampack.kube.decoding import NULL, UNDECODABLE
 from vrampack.kube.examined_objects import ExaminedNode, ExaminedPodSpec, decode_node_spec
 from vrampack.kube.node_filters import find_placement_obstacle
 from vrampack.kube.objects import NodeObject, ObjectMeta, PodSpec
 
 MAX_DECODED = 4096
 
+MANY_KEYS = 64
+
 RuleKey = tuple[bytes, bytes, bytes]
-"""As JSON: `nodeSelector`, `affinity`, `tolerations`."""
+"""As JSON: `nodeSelector`, the required node affinity, `tolerations`."""
+
+
+class _RequiredAffinity(msgspec.Struct, frozen=True):
+    required: msgspec.Raw = msgspec.field(default=NULL, name="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class _AffinityPart(msgspec.Struct, frozen=True, rename="camel"):
+    node_affinity: _RequiredAffinity | None = None
+
+
+_AFFINITY = msgspec.json.Decoder(_AffinityPart | None)
 _POD_SPEC = msgspec.json.Decoder(ExaminedPodSpec)
 
 
@@ -33,14 +47,28 @@ class NodeRules:
         self._nodes: dict[str, ExaminedNode] = {}
         self._verdicts: dict[str, dict[RuleKey, bool]] = {}
         """By node."""
+        self._judged: set[RuleKey] = set()
+        """What `_verdicts` may be about."""
 
-    def update_pod(self, uid: str, spec: PodSpec) -> None:
+    def update_pod(self, pod: Pod, spec: PodSpec) -> None:
         """The pod asks for cards."""
-        self._pods[uid] = (bytes(spec.node_selector), bytes(spec.affinity), bytes(spec.tolerations))
+        if pod.is_finished:
+            self.remove_pod(pod.uid)
+            return
+        self._pods[pod.uid] = (bytes(spec.node_selector), _read_affinity(spec.affinity), bytes(spec.tolerations))
+
+    def remove_pod(self, uid: str) -> None:
+        self._pods.pop(uid, None)
 
     def keep_pods(self, uids: Collection[str]) -> None:
         """Forget all but these."""
         self._pods = {uid: key for uid, key in self._pods.items() if uid in uids}
+
+    def forget_old_verdicts(self) -> None:
+        """Once most are about pods that are gone: jobs without end may each have rules of their own."""
+        if len(self._judged) > 2 * len(used := set(self._pods.values())) + MANY_KEYS:
+            self._judged &= used
+            self._verdicts = {name: {} for name in self._nodes}
 
     def update_node(self, obj: NodeObject) -> None:
         name = obj.metadata.name
@@ -71,6 +99,7 @@ class NodeRules:
         if key not in verdicts:
             spec = _decode_spec(key)
             verdicts[key] = spec is not None and not find_placement_obstacle(spec, node)
+            self._judged.add(key)
         return verdicts[key]
 
     def stays_with_its_node(self, uid: str) -> bool:
@@ -80,9 +109,21 @@ class NodeRules:
         return spec is not None and spec.names_its_node
 
 
+def _read_affinity(affinity: msgspec.Raw) -> bytes:
+    """Preferences and rules about other pods differ from job to job, and decide nothing here."""
+    try:
+        part = _AFFINITY.decode(affinity)
+    except UNDECODABLE:
+        return bytes(affinity)  # no node selects it
+    return bytes(NULL if part is None or part.node_affinity is None else part.node_affinity.required)
+
+
 @lru_cache(MAX_DECODED)
 def _decode_spec(key: RuleKey) -> ExaminedPodSpec | None:
     try:
-        return _POD_SPEC.decode(b'{"nodeSelector":%b,"affinity":%b,"tolerations":%b}' % key)
+        return _POD_SPEC.decode(
+            b'{"nodeSelector":%b,"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":%b}},'
+            b'"tolerations":%b}' % key
+        )
     except UNDECODABLE:
         return None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from collections.abc import Container
 from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple, TypeAlias
@@ -102,56 +103,67 @@ class _Plan:
             else:
                 self._leaving.add(node.name)
                 receiving |= chosen
-        return {node.name for node in staying if self._seems_removable(node)}
+        return {node.name for node in staying if await self._seems_removable(node)}
 
     async def _place_elsewhere(self, node: _CountedNode) -> set[str] | None:
         """Hold cards elsewhere for all its pods. Returns where; None, and nothing is held, if one finds none."""
-        trial = self._trial.copy()
-        chosen: set[str] = set()
+        before: dict[str, Node] = {}
         for pod in node.pods:
-            placement = await self._find_placement(trial, pod, node.name, chosen)
+            placement = await self._find_placement(pod, node.name, before)
             if placement is None:
+                self._trial.put_back(before)
                 return None
-            trial.hold_placement(placement, pod.request)
-            chosen.add(placement.node_name)
-        self._trial = trial
-        return chosen
+            before.setdefault(placement.node_name, self._trial.get_node(placement.node_name))
+            self._trial.hold_placement(placement, pod.request)
+        return set(before)
 
-    async def _find_placement(
-        self, trial: TrialCluster, pod: _MovingPod, leaving: str, chosen: set[str]
-    ) -> Placement | None:
+    async def _find_placement(self, pod: _MovingPod, leaving: str, chosen: Container[str]) -> Placement | None:
         """On the first node with room. `chosen` nodes may have more room again, if this node has to stay after all."""
-        names = self._list_open(pod)
-        for name in list(names):
+        names, found, full = await self._list_open(pod), None, []
+        for name in names:
             if name == leaving:
                 continue
-            placement = None if name in self._leaving else trial.find_placement(name, pod.request, BINPACK)
-            self._visits += 1
-            if self._visits % VISITS_PER_SLICE == 0:
-                await asyncio.sleep(0)
-            if placement is not None:
-                return placement
+            await self._count_visit()
+            found = None if name in self._leaving else self._trial.find_placement(name, pod.request, BINPACK)
+            if found is not None:
+                break
             if name not in chosen:
-                del names[name]
-        return None
+                full.append(name)
+        for name in full:
+            del names[name]
+        return found
 
-    def _list_open(self, pod: _MovingPod) -> dict[str, None]:
+    async def _list_open(self, pod: _MovingPod) -> dict[str, None]:
         kind = (pod.request, pod.rules)
         if kind not in self._open:
-            names = [node.name for node in reversed(self._nodes) if self._rules.may_use(pod.rules, node.name)]
-            self._open[kind] = dict.fromkeys(names)
+            usable = await self._list_usable(pod.rules)
+            self._open[kind] = dict.fromkeys(node.name for node in reversed(usable))
         return self._open[kind]
 
-    def _seems_removable(self, node: _CountedNode) -> bool:
+    async def _seems_removable(self, node: _CountedNode) -> bool:
         """Whether some pod of it fits elsewhere by the sums."""
-        return any(
-            other.name != node.name and other.room >= pod.asked_units
-            for pod in node.pods
-            for other in self._list_roomiest(pod.rules)
-        )
+        for pod in node.pods:
+            if any(
+                other.name != node.name and other.room >= pod.asked_units for other in await self._list_roomiest(pod)
+            ):
+                return True
+        return False
 
-    def _list_roomiest(self, key: RuleKey | None) -> list[_CountedNode]:
-        if key not in self._roomiest:
-            usable = (node for node in self._nodes if self._rules.may_use(key, node.name))
-            self._roomiest[key] = heapq.nlargest(2, usable, key=lambda node: node.room)
-        return self._roomiest[key]
+    async def _list_roomiest(self, pod: _MovingPod) -> list[_CountedNode]:
+        if pod.rules not in self._roomiest:
+            usable = await self._list_usable(pod.rules)
+            self._roomiest[pod.rules] = heapq.nlargest(2, usable, key=lambda node: node.room)
+        return self._roomiest[pod.rules]
+
+    async def _list_usable(self, key: RuleKey | None) -> list[_CountedNode]:
+        usable = []
+        for node in self._nodes:
+            await self._count_visit()
+            if self._rules.may_use(key, node.name):
+                usable.append(node)
+        return usable
+
+    async def _count_visit(self) -> None:
+        self._visits += 1
+        if self._visits % VISITS_PER_SLICE == 0:
+            await asyncio.sleep(0)

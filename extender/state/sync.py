@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from extender.events import EventReason, ExtenderEventRecorder
@@ -161,7 +161,9 @@ class ProblemReporter:
 class PodWatcher(Protocol):
     """Reads something else from every pod that asks for cards."""
 
-    def update_pod(self, uid: str, spec: PodSpec) -> None: ...
+    def update_pod(self, pod: Pod, spec: PodSpec) -> None: ...
+    def remove_pod(self, uid: str) -> None: ...
+    def keep_pods(self, uids: Collection[str]) -> None: ...
 
 
 class PodSink:
@@ -206,6 +208,8 @@ class PodSink:
         if self._baseline is not None:
             self._ledger.end_list(self._baseline, self._listed)
             self._hosts.end_list(self._known_on_hosts, self._listed)
+            if self._watcher is not None:
+                self._watcher.keep_pods(self._listed)
         self._baseline, self._listed, self._known_on_hosts = None, set(), None
         self._freshness.mark_listed("pods")
 
@@ -218,6 +222,8 @@ class PodSink:
     def on_deleted(self, obj: PodObject) -> None:
         self._ledger.remove_pod(obj.metadata.uid)
         self._hosts.remove_pod(obj.metadata.uid)
+        if self._watcher is not None:
+            self._watcher.remove_pod(obj.metadata.uid)
 
     def on_malformed(self, reference: ObjectReference, text: str) -> None:
         self._reporter.report_malformed_object(text)
@@ -230,7 +236,7 @@ class PodSink:
         host = self._hosts.update_pod(obj)
         pod = to_pod(obj, resource=self._resource, label_keys=self._ledger.label_keys, host=host)
         if pod.request is not None and self._watcher is not None:
-            self._watcher.update_pod(pod.uid, obj.spec)
+            self._watcher.update_pod(pod, obj.spec)
         problem = pod.request.problem if pod.request is not None else ""
         if problem and not pod.node_name and not pod.is_finished and self._ledger.get_pod(pod.uid) is None:
             self._reporter.report_invalid_request(pod, problem)

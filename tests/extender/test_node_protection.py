@@ -23,11 +23,12 @@ from vrampack.cards import well_known
 from vrampack.cards.node import Share
 from vrampack.cards.records import Record
 from vrampack.kube.errors import RefusedError
-from vrampack.kube.objects import NodeObject, PodSpec
+from vrampack.kube.objects import NodeObject, ObjectMeta, PodSpec
 
 KEPT = {**dict.fromkeys(AUTOSCALER_KEYS, "true"), well_known.KEPT_FROM_AUTOSCALERS: "1970-01-01T00:00:00Z"}
 FREE = dict.fromkeys(KEPT)
 ENDED = {**dict.fromkeys(AUTOSCALER_KEYS), well_known.KEPT_FROM_AUTOSCALERS: "ended"}
+VERSION = "7"
 KARPENTER = {"karpenter.sh/nodepool": "gpu"}
 
 Annotations = Mapping[str, str | None]
@@ -40,13 +41,18 @@ class ScriptedNodeApi(FakeKubeApi):
         super().__init__()
         self.answers: list[Exception] = []
         self.written: list[tuple[str, Annotations]] = []
+        self.refused: set[str] = set()
 
     async def patch_node(self, name: str, body: Mapping[str, object], *, timeout_seconds: float) -> None:  # noqa: ARG002 - the real one's shape
         if self.answers:
             raise self.answers.pop(0)
         patch: Any = body
         assert patch.keys() == {"metadata"}
-        assert patch["metadata"].keys() == {"annotations"}
+        assert patch["metadata"].keys() == {"annotations", "resourceVersion"}
+        if patch["metadata"]["resourceVersion"] != VERSION:
+            raise RefusedError(409, "Conflict", "the object has been modified")
+        if name in self.refused:
+            raise RefusedError(403, "Forbidden", "a policy of somebody else")
         self.written.append((name, patch["metadata"]["annotations"]))
 
 
@@ -89,13 +95,14 @@ class ProtectionHarness:
             uid = f"{name}-{card}"
             if units:
                 record = Record("vrampack", (Share(units, f"GPU-{card}", card),))
-                self.ledger.update_pod(ledger_pod(uid, units=units, node=name, record=record))
-                self.protection.rules.update_pod(uid, PodSpec())
+                pod = ledger_pod(uid, units=units, node=name, record=record)
+                self.ledger.update_pod(pod)
+                self.protection.rules.update_pod(pod, PodSpec())
 
     def show_node(self, name: str, annotations: Annotations, units: int = 16) -> None:
         """The watch shows the node."""
         given = {key: value for key, value in annotations.items() if value is not None}
-        metadata = {"name": name, "labels": self.labels, "annotations": given}
+        metadata = {"name": name, "labels": self.labels, "annotations": given, "resourceVersion": VERSION}
         node = {"metadata": metadata, "status": {"allocatable": {well_known.MEMORY_RESOURCE: str(units)}}}
         read = msgspec.json.decode(json.dumps(node), type=NodeObject)
         self.protection.marks.update_node(read)
@@ -207,3 +214,19 @@ async def test_nothing_is_written_while_the_api_server_sends_calls_away() -> Non
     assert await world.at(46.0) == [
         (name, {**KEPT, well_known.KEPT_FROM_AUTOSCALERS: "1970-01-01T00:00:46Z"}) for name in ("a", "b")
     ]
+
+
+async def test_a_node_that_may_not_be_written_keeps_no_other_from_it() -> None:
+    world = ProtectionHarness("a", "b", "c", "d")
+    world.api.refused = {"a"}
+    assert {name for name, _ in await world.at(*map(float, range(10)))} == {"b", "c", "d"}
+    world.api.refused = set()
+    assert [name for name, _ in await world.at(600.0)] == ["a"]
+
+
+async def test_a_node_that_somebody_has_written_since_is_looked_at_again() -> None:
+    world = ProtectionHarness("a", "b")
+    world.protection.marks.update_node(NodeObject(ObjectMeta(name="a", resource_version="6", labels=dict(KARPENTER))))
+    assert [name for name, _ in await world.at(0.0, 1.0)] == ["b"]
+    world.show_node("a", {})
+    assert [name for name, _ in await world.at(600.0)] == ["a"]

@@ -54,9 +54,10 @@ class World:
             for number, units in enumerate(pods):
                 uid = f"{name}-{card}-{number}"
                 record = Record("vrampack", (Share(units, f"GPU-{card}", card),))
-                self.ledger.update_pod(ledger_pod(uid, units=units, node=name, record=record))
+                pod = ledger_pod(uid, units=units, node=name, record=record)
+                self.ledger.update_pod(pod)
                 spec = json.dumps((specs or {}).get(uid, {}))
-                self.rules.update_pod(uid, msgspec.json.decode(spec, type=PodSpec))
+                self.rules.update_pod(pod, msgspec.json.decode(spec, type=PodSpec))
 
     def find_stranded(self) -> set[str]:
         return asyncio.run(find_stranded_nodes(self.ledger, self.rules))

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from extender.autoscaling.node_rules import NodeRules
 from extender.components import build_components
 from extender.events import EventReason, ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
@@ -17,7 +18,7 @@ from tests.fakes.api import FakeKubeApi
 from tests.support.builders import UNIT_MIB
 from tests.support.manifest_builders import cards_annotation, pod_manifest, published_card
 from tests.support.scripted_readiness import ScriptedReadiness
-from vrampack.kube.objects import NodeObject, PodObject
+from vrampack.kube.objects import NodeObject, PodObject, PodStatus
 from vrampack.kube.reflector import ObjectReference
 
 
@@ -43,7 +44,10 @@ class SyncFeed:
             now_ns=lambda: 1,
         )
         self.freshness = Freshness(clock=lambda: self.seconds, now=lambda: 1e9 + self.seconds, stale_seconds=120)
-        self.pods = PodSink(self.ledger, self.freshness, reporter, self.metrics, "aliyun.com/gpu-mem")
+        self.rules = NodeRules("aliyun.com/gpu-mem")
+        self.pods = PodSink(
+            self.ledger, self.freshness, reporter, self.metrics, "aliyun.com/gpu-mem", pod_watcher=self.rules
+        )
         self.nodes = NodeSink(self.ledger, self.freshness, reporter, self.metrics, settings)
 
     def list_all(self, *pods: PodObject, nodes: tuple[NodeObject, ...] = ()) -> None:
@@ -162,6 +166,16 @@ def test_an_unreadable_observation_leaves_the_cards_alone(feed: SyncFeed) -> Non
     feed.list_all(nodes=(node("n", cards_annotation(published_card(0)), **{"vrampack.dev/observed": "[]"}),))
     assert feed.ledger.list_nodes()[0].free_units == 15
     assert feed.events.asked == [("n", EventReason.ANNOTATION_REJECTED)]
+
+
+def test_nothing_is_kept_of_pods_that_are_gone(feed: SyncFeed) -> None:
+    names = ("deleted", "missing from a list", "finished", "there")
+    for name in names:
+        feed.pods.on_changed(pod(name))
+    feed.pods.on_deleted(pod("deleted"))
+    feed.pods.on_changed(msgspec.structs.replace(pod("finished"), status=PodStatus(phase="Succeeded")))
+    feed.list_all(pod("there"))
+    assert [name for name in names if feed.rules.find_key(name) is not None] == ["there"]
 
 
 def test_a_damaged_record_disturbs_no_other_pod(feed: SyncFeed) -> None:

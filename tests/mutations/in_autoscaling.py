@@ -12,8 +12,8 @@ PROTECTION = "tests/extender/test_node_protection.py"
 PROTECTIONS: Mapping[str, Mutation] = {
     "pods are moved to a node that may go itself": Mutation(
         "extender/autoscaling/stranded_nodes.py",
-        "placement = None if name in self._leaving else trial.find_placement(name, pod.request, BINPACK)",
-        "placement = trial.find_placement(name, pod.request, BINPACK)",
+        "found = None if name in self._leaving else self._trial.find_placement(name, pod.request, BINPACK)",
+        "found = self._trial.find_placement(name, pod.request, BINPACK)",
         f"{STRANDED}::test_of_two_nodes_whose_pods_need_the_same_room_one_may_go",
     ),
     "every node counts as one that the pods may use": Mutation(

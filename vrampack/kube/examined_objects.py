@@ -35,6 +35,10 @@ class SelectorRequirement(msgspec.Struct, frozen=True):
     values: list[str] | None = None
 
 
+def _is_one_node(field: SelectorRequirement) -> bool:
+    return field.key == "metadata.name" and field.operator == "In" and len(field.values or ()) == 1
+
+
 class NodeSelectorTerm(msgspec.Struct, frozen=True, rename="camel"):
     match_expressions: list[SelectorRequirement] | None = None
     match_fields: list[SelectorRequirement] | None = None
@@ -83,7 +87,7 @@ class ExaminedPodSpec(LocalPodSpec, frozen=True, rename="camel"):
         """Whether it may be on one node only, which it names, like the pods of a DaemonSet."""
         affinity = None if self.affinity is None else self.affinity.node_affinity
         terms = None if affinity is None or affinity.required is None else affinity.required.node_selector_terms
-        return bool(terms) and all(term.match_fields for term in terms or ())
+        return bool(terms) and all(any(map(_is_one_node, term.match_fields or ())) for term in terms or ())
 
     @property
     def depends_on_other_pods(self) -> bool:
