@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -18,6 +18,7 @@ from extender.preemption.node_victims import NodeVictims
 from extender.preemption.victims import VictimOrder, get_victim_order
 from extender.state.ledger import Ledger
 from extender.state.nominator import Nominator
+from vrampack.cards.holding import Hold
 from vrampack.cards.pod import Pod
 from vrampack.cards.request import CardRequest
 from vrampack.kube.answers import decode_answer
@@ -47,6 +48,10 @@ class CardPlan(NamedTuple):
     victims: tuple[Pod, ...]
     grace_seconds: float
     """How long the victims may take to end."""
+    names: Collection[str] = ()
+    """The nodes it was chosen from."""
+    generation: int = 0
+    """Of the ledger, when the first of them was looked at."""
 
 
 class NoPlan(NamedTuple):
@@ -60,8 +65,8 @@ class _Candidate(NamedTuple):
     """Whether it is another node than the one for which an earlier process may have evicted pods."""
     order: VictimOrder
     name: str
-    plan: CardPlan | None = None
-    """Once the node was read."""
+    is_read: bool = False
+    """Whether the API server was asked about the node: what it said may be old when the node is taken from the heap."""
 
 
 class CardPlanner:
@@ -73,7 +78,7 @@ class CardPlanner:
         self._victims = NodeVictims(ledger, nominator)
         self._api = api
 
-    async def find_plan(self, pod: Pod, names: Iterable[str]) -> CardPlan | NoPlan:
+    async def find_plan(self, pod: Pod, names: Collection[str]) -> CardPlan | NoPlan:
         """The victims are right at the moment of the answer. Raises `RefusedError` or `NoAnswerError`."""
         body = await self._api.get_pod_bytes(pod.namespace, pod.name, timeout_seconds=CALL_SECONDS)
         if body is None or pod.request is None:
@@ -84,12 +89,37 @@ class CardPlanner:
         if reason := describe_unplannable(asking):
             return NoPlan(reason)
         await self._nominator.catch_up()
+        generation = self._ledger.generation
         candidates = await self._list_candidates(pod, pod.request.card_request, names)
         if candidates is None:
             return NoPlan()
-        return await self._choose_candidate(asking, pod, pod.request.card_request, candidates)
+        plan = await self._choose_candidate(asking, pod, pod.request.card_request, candidates)
+        return plan._replace(names=names, generation=generation) if isinstance(plan, CardPlan) else plan
 
-    async def _list_candidates(self, pod: Pod, request: CardRequest, names: Iterable[str]) -> list[_Candidate] | None:
+    def is_outdated(self, plan: CardPlan) -> bool:
+        """Whether the pod finds cards, without victims, on a node that changed since the plan was begun."""
+        changed = self._ledger.list_nodes_changed_since(plan.generation)
+        if changed is None:
+            return True
+        names = frozenset(plan.names)
+        return any(self._find_needed(plan.pod, name) == [] for name in changed if name in names)
+
+    def needs_victims(self, pod: Pod, name: str, *, leaving_uids: Collection[str]) -> bool:
+        """Whether more than those pods must leave the node, and others of a lower priority are enough."""
+        return bool(self._find_needed(pod, name, leaving_uids=leaving_uids))
+
+    def _find_needed(self, pod: Pod, name: str, *, leaving_uids: Collection[str] = ()) -> list[Hold] | None:
+        if pod.request is None:
+            return None
+        return self._victims.find_victims(
+            name,
+            pod,
+            pod.request.card_request,
+            leaving_uids=leaving_uids,
+            protected_uids=self._list_protected(name),
+        )
+
+    async def _list_candidates(self, pod: Pod, request: CardRequest, names: Collection[str]) -> list[_Candidate] | None:
         """A heap of the nodes where victims would free the cards; None if the pod fits one of them now."""
         found: list[_Candidate] = []
         for count, name in enumerate(names, start=1):
@@ -110,18 +140,16 @@ class CardPlanner:
         reads_left = MAX_CHECKED_NODES
         while candidates:
             best = heapq.heappop(candidates)
-            if best.plan is not None:
-                return best.plan
-            if not reads_left:
+            if not (reads_left or best.is_read):
                 break
-            reads_left -= 1
+            reads_left -= not best.is_read
             plan = await self._read_candidate(asking, pod, request, best.name)
             if isinstance(plan, NoPlan):
                 reasons.append(f"{best.name}: {plan.reason}")
                 continue
             order = get_victim_order([hold for hold in self._ledger.list_holds(best.name) if hold.pod in plan.victims])
-            checked = _Candidate(best.is_elsewhere, order, best.name, plan)
-            if not candidates or checked[:3] <= candidates[0][:3]:
+            checked = _Candidate(best.is_elsewhere, order, best.name, is_read=True)
+            if best.is_read or not candidates or checked[:3] <= candidates[0][:3]:
                 return plan
             heapq.heappush(candidates, checked)
         return NoPlan("; ".join(reasons))

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from extender.card_preemption.card_planner import CALL_SECONDS, CardPlan, CardPlanner, NoPlan
+from extender.card_preemption.eviction_budget import EvictionBudget
 from extender.card_preemption.refused_calls import RefusedCall, RefusedCalls
 from extender.events import EventReason, ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
@@ -52,7 +52,6 @@ IN_VAIN_PAUSE_SECONDS = 3600.0
 BACKOFF = Backoff(first_seconds=5.0, longest_seconds=60.0)
 """Between two plans for a pod."""
 MAX_SERVED = 16
-HOUR_SECONDS = 3600.0
 GONE_STATUSES = (404, 409)
 TOO_MANY_REQUESTS = 429
 
@@ -86,28 +85,6 @@ class _Service:
         if self.gone_at is not None:
             return self.gone_at + IN_VAIN_SECONDS
         return self.began_at + self.plan.grace_seconds + IN_VAIN_SECONDS
-
-
-class EvictionBudget:
-    """The evictions of the last hour, in all and by namespace. A restart forgets them."""
-
-    def __init__(self, settings: PreemptionSettings, *, clock: Callable[[], float]) -> None:
-        self._most = settings.max_evictions_per_hour
-        self._most_in_namespace = settings.max_evictions_per_namespace_per_hour
-        self._clock = clock
-        self._evicted: deque[tuple[float, str]] = deque()
-
-    def record_eviction(self, victim: Pod) -> None:
-        self._evicted.append((self._clock(), victim.namespace))
-
-    def has_room(self, victims: Sequence[Pod]) -> bool:
-        while self._evicted and self._evicted[0][0] <= self._clock() - HOUR_SECONDS:
-            self._evicted.popleft()
-        wanted = Counter(victim.namespace for victim in victims)
-        spent = Counter(namespace for _, namespace in self._evicted)
-        return len(self._evicted) + len(victims) <= self._most and all(
-            spent[namespace] + count <= self._most_in_namespace for namespace, count in wanted.items()
-        )
 
 
 class CardPreemptor:
@@ -195,8 +172,20 @@ class CardPreemptor:
         return pod is not None and is_waiting(pod)
 
     def _needs_cards(self, uid: str) -> bool:
-        """Whether it waits, and has not been given a place since filter refused it."""
-        return self._is_waiting(uid) and uid in self._calls and self._ledger.places.get_place(uid) is None
+        """Whether it waits, and no place was found for it since filter refused it."""
+        has_place = self._ledger.places.get_place(uid) is not None or self._activator.is_activated(uid)
+        return self._is_waiting(uid) and uid in self._calls and not has_place
+
+    def _may_evict(self, service: _Service) -> bool:
+        """Whether victims are still needed, by all that is known now. Ask again after each wait."""
+        plan = service.plan
+        pod = self._ledger.get_pod(plan.pod.uid)
+        if pod is None or not self._needs_cards(pod.uid):
+            return False
+        if not service.is_begun and self._planner.is_outdated(plan):
+            return False
+        evicted = {victim.uid for victim in plan.victims if victim not in service.left}
+        return self._planner.needs_victims(pod, plan.node_name, leaving_uids=evicted)
 
     def _is_due(self, pod: Pod, call: RefusedCall) -> bool:
         attempt = self._attempts.setdefault(pod.uid, _Attempt())
@@ -217,8 +206,8 @@ class CardPreemptor:
             plan = NoPlan()
         if isinstance(plan, NoPlan):
             self._put_off(pod, plan.reason)
-        elif not self._needs_cards(pod.uid):
-            return  # it was given a place meanwhile
+        elif not self._needs_cards(pod.uid) or (plan.victims and self._planner.is_outdated(plan)):
+            attempt.next_at = self._clock() + PATIENCE_SECONDS  # it has a place now, or there is room for it
         elif not plan.victims:
             self._await_end(attempt, plan.node_name)
         elif not self._budget.has_room(plan.victims):
@@ -263,6 +252,9 @@ class CardPreemptor:
                 await self._api.evict(
                     victim.namespace, victim.name, victim.uid, timeout_seconds=CALL_SECONDS, is_dry_run=True
                 )
+            if not self._may_evict(service):
+                self._drop_service(service)
+                return
             await self._pods.nominate(plan.pod, plan.node_name, self._clock() + CALL_SECONDS)
         except (RefusedError, NoAnswerError) as error:
             await self._withdraw(service, error)
@@ -323,7 +315,12 @@ class CardPreemptor:
     async def _evict_victims(self, service: _Service) -> None:
         """Evict those that are left. A refusal ends the plan while no victim has gone; later it is tried again."""
         for victim in list(service.left):
-            if not (self._lease.is_held and self._needs_cards(service.plan.pod.uid)):
+            if not self._lease.is_held:
+                return
+            if not self._may_evict(service):
+                if not service.is_begun:
+                    self._drop_service(service)
+                    await self._nominate(service.plan.pod, "")
                 return
             try:
                 await self._api.evict(victim.namespace, victim.name, victim.uid, timeout_seconds=CALL_SECONDS)
@@ -352,6 +349,12 @@ class CardPreemptor:
         text = f"evicted, so that {plan.pod} with priority {plan.pod.priority} finds its cards on node {plan.node_name}"
         self._events.record_pod_event(victim, EventReason.PREEMPTED, text)
         log.warning("pod preempted pod=%s uid=%s node=%s for=%s", victim, victim.uid, plan.node_name, plan.pod)
+
+    def _drop_service(self, service: _Service) -> None:
+        """No victim went, and none is needed now. The node is as good as before."""
+        self._end_service(service, "withdrawn")
+        attempt = self._attempts.setdefault(service.plan.pod.uid, _Attempt())
+        attempt.next_at = self._clock() + PATIENCE_SECONDS
 
     async def _withdraw(self, service: _Service, error: RefusedError | NoAnswerError) -> None:
         """No victim went: another node may do."""

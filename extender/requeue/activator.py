@@ -165,6 +165,10 @@ class PodActivator:
         """Whether a scheduler called filter in the last five minutes; if not, this extender is a standby."""
         return self._has_active_scheduler(self._clock())
 
+    def is_activated(self, uid: str) -> bool:
+        """Whether a place is kept for this pod until the scheduler tries it again."""
+        return uid in self._activations
+
     def measure_overdue_seconds(self) -> float:
         """The longest time that a rejected pod has had a place without being activated; 0 when no scheduler calls us."""
         now = self._clock()

@@ -19,8 +19,9 @@ from extender.state.sync import Freshness, NodeSink, PodSink, ProblemReporter
 from tests.kube.lease_server import LeaseServer
 from tests.support.scripted_readiness import ScriptedReadiness
 from vrampack.cards.pod import Pod
-from vrampack.kube.client import Api
+from vrampack.kube.client import Api, Resource
 from vrampack.kube.credentials import Credentials
+from vrampack.kube.list_page import MAX_OBJECT_BYTES
 from vrampack.kube.objects import LeaseObject, NodeObject, PodObject
 from vrampack.simulator.apiserver import ApiServer
 
@@ -39,6 +40,9 @@ class LeasedApi(Api):
         """How evictions of pods of these names are answered."""
         self.evicted: list[str] = []
         self.on_dry_run: Callable[[], object] = int
+        self.on_eviction: Callable[[], object] = int
+        self.on_list: Callable[[str], object] = str
+        """Is told the field selector."""
 
     async def get_lease(self, namespace: str, name: str, *, timeout_seconds: float) -> LeaseObject | None:
         return await self.lease.get_lease(namespace, name, timeout_seconds=timeout_seconds)
@@ -47,6 +51,26 @@ class LeasedApi(Api):
         self, namespace: str, name: str, body: Mapping[str, object], *, timeout_seconds: float
     ) -> None:
         await self.lease.patch_lease(namespace, name, body, timeout_seconds=timeout_seconds)
+
+    async def list_page(
+        self,
+        resource: Resource,
+        *,
+        limit: int,
+        token: str = "",
+        max_bytes: int = MAX_OBJECT_BYTES,
+        field_selector: str = "",
+        namespace: str = "",
+    ) -> bytes:
+        self.on_list(field_selector)
+        return await super().list_page(
+            resource,
+            limit=limit,
+            token=token,
+            max_bytes=max_bytes,
+            field_selector=field_selector,
+            namespace=namespace,
+        )
 
     async def evict(
         self, namespace: str, name: str, uid: str, *, timeout_seconds: float, is_dry_run: bool = False
@@ -58,6 +82,7 @@ class LeasedApi(Api):
             self.on_dry_run()
         else:
             self.evicted.append(name)
+            self.on_eviction()
 
 
 class ToldEvents(ExtenderEventRecorder):

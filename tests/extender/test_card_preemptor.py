@@ -169,6 +169,62 @@ async def test_a_pod_that_is_given_a_place_meanwhile_needs_no_victims() -> None:
         assert bench.api.evicted == []
 
 
+def end_during_the_plan(bench: CardPreemptionBench, victim: str, *, node: str) -> None:
+    """Let this pod end by itself while the planner reads that node."""
+
+    def end_pod(field_selector: str) -> None:
+        if field_selector == f"metadata.name={node}":
+            bench.server.delete("pods", victim, grace_seconds=0)
+            bench.see_changes()
+
+    bench.api.on_list = end_pod
+
+
+async def test_no_pod_is_evicted_if_another_node_has_room_since_the_plan_was_begun() -> None:
+    async with open_bench(a_node(), *half_full(), a_node("m"), *half_full("m", priority=3), URGENT) as bench:
+        end_during_the_plan(bench, "m0", node="n")
+        await refuse_urgent(bench)
+        assert bench.api.evicted == []
+
+
+async def test_the_victims_of_a_node_that_was_put_back_are_chosen_again() -> None:
+    """N is read first and turns out worse than m."""
+    on_n = [a_pod("n0", 5, node="n", card=0, priority=1, **DAEMON), a_pod("n1", 5, node="n", card=1, priority=3)]
+    on_m = [a_pod("m0", 5, node="m", card=0, priority=2, **DAEMON), a_pod("m1", 5, node="m", card=1, priority=99)]
+    async with open_bench(a_node(), *on_n, a_node("m"), *on_m, URGENT) as bench:
+        end_during_the_plan(bench, "n0", node="m")
+        await refuse_urgent(bench)
+        assert bench.api.evicted == []
+
+
+async def test_no_pod_is_evicted_while_the_activator_has_a_place_for_the_pod() -> None:
+    """A new node: the scheduler may take seconds to try the pod again."""
+    async with open_bench(a_node(), *half_full(), URGENT) as bench:
+        assert bench.filter_pod("urgent") == []
+        bench.now += 1
+        bench.server.restore(a_node("m"))
+        bench.see_changes()
+        assert await bench.parts.activator.choose_activations()
+        await bench.pass_time(4)
+        assert bench.api.evicted == []
+
+
+async def test_a_victim_that_is_needed_no_longer_is_spared() -> None:
+    """The second one is refused after the first has gone; then a third pod of the card ends by itself."""
+    on_card = [a_pod(name, 3, node="n") for name in ("x0", "x1")] + [a_pod("x2", 2, node="n", priority=8)]
+    keeps = a_pod("keeps", 8, node="n", card=1, priority=99)
+    async with open_bench(a_node(), *on_card, keeps, a_pod("urgent", 5, priority=10)) as bench:
+        bench.api.on_eviction = lambda: bench.api.refusals.update({"x0": NO_BUDGET, "x1": NO_BUDGET})
+        await refuse_urgent(bench)
+        (first,) = bench.api.evicted
+        bench.api.refusals.clear()
+        for name in (first, "x2"):
+            bench.server.delete("pods", name, grace_seconds=0)
+        bench.see_changes()
+        await bench.pass_time(10)
+        assert bench.api.evicted == [first]
+
+
 BUDGETS = {
     "of the cluster": {"max_evictions_per_hour": 1},
     "of a namespace": {"max_evictions_per_namespace_per_hour": 1},
