@@ -264,7 +264,7 @@ class Extender:
         if by_card != "never":
             tasks.append(keep_running("preemption", self._components.card_preemptor.run))
         if by_card == "act":
-            tasks.append(self._components.preemption_lease.run(is_wanted=self._components.activator.is_called))
+            tasks.append(self._components.preemption_lease.run(is_wanted=self._components.card_preemptor.needs_lease))
         if namespace := self._settings.usage_leases.namespace:
             tasks.append(Reflector(self._api, "leases", LeaseObject, self._usage_leases, namespace=namespace).run())
         if self._cert_watcher is not None:

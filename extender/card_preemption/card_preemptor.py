@@ -20,7 +20,7 @@ from extender.card_preemption.eviction_budget import EvictionBudget
 from extender.card_preemption.refused_calls import RefusedCall, RefusedCalls
 from extender.events import EventReason, ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
-from extender.requeue.activator import PodActivator
+from extender.requeue.activator import SCHEDULER_SILENT_SECONDS, PodActivator
 from extender.requeue.unschedulable_pods import is_waiting
 from extender.settings import PreemptionSettings
 from extender.state.ledger import Ledger
@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 
 LEASE_NAME = "vrampack-preemption"
 INTERVAL_SECONDS = 1.0
+RECENT_CALL_SECONDS = 30.0
+"""A scheduler that calls another extender now, after its leader changed, may have its pod's place there."""
 REST_FACTOR = 4
 """The pause after a round, as a multiple of its length: planning takes a fifth of a core at most."""
 PATIENCE_SECONDS = 2.0
@@ -134,9 +136,9 @@ class CardPreemptor:
 
     async def do_round(self) -> None:
         """Carry on what was begun, and plan for one more pod."""
-        is_called = self._activator.is_called()
-        self._metrics.card_preemption_leader.set(is_called and self._lease.is_held)
-        if self._readiness.find_unready_reason() or not is_called:
+        is_able = self._activator.is_called() and not self._readiness.find_unready_reason()
+        self._metrics.card_preemption_leader.set(is_able and self._lease.is_held)
+        if not is_able:
             return
         if self._mode == "act" and not self._lease.is_held:
             self._services.clear()  # another extender goes on, from the nominations
@@ -148,10 +150,14 @@ class CardPreemptor:
         kept = {each.pod.uid: each.placement.node_name for each in self._nominator.list_placements()}
         if self._mode == "act":
             self._adopt_services(kept)
-        for pod, call in waiting:
+        for pod, call in waiting if self._activator.is_called(RECENT_CALL_SECONDS) else ():
             if pod.uid not in kept and self._is_due(pod, call) and len(self._services) < MAX_SERVED:
                 await self._plan_pod(pod, call)
                 break
+
+    def needs_lease(self) -> bool:
+        """Whether a scheduler calls this extender, or what was begun here is not ended."""
+        return self._activator.is_called(RECENT_CALL_SECONDS if not self._services else SCHEDULER_SILENT_SECONDS)
 
     def is_served(self, uid: str) -> bool:
         """Whether pods are evicted for this pod here."""

@@ -135,7 +135,7 @@ class PodActivator:
         if scheduler_name not in self._schedulers and len(self._schedulers) < MAX_SCHEDULERS:
             self._schedulers.add(scheduler_name)
             self._wake_up.set()
-        if not self._has_active_scheduler(now):
+        if not self.is_called():
             self._wake_up.set()
         if self._adopt_at is None:
             self._adopt_at = now + ADOPT_SECONDS
@@ -161,9 +161,10 @@ class PodActivator:
             self._end_activation(uid, "refused", backs_off=activation.placement.node_name not in names)
             self._wake_up.set()
 
-    def is_called(self) -> bool:
+    def is_called(self, within_seconds: float = SCHEDULER_SILENT_SECONDS) -> bool:
         """Whether a scheduler called filter in the last five minutes; if not, this extender is a standby."""
-        return self._has_active_scheduler(self._clock())
+        called_at = self._filter_called_at
+        return called_at is not None and self._clock() - called_at <= within_seconds
 
     def is_activated(self, uid: str) -> bool:
         """Whether a place is kept for this pod until the scheduler tries it again."""
@@ -173,7 +174,7 @@ class PodActivator:
         """The longest time that a rejected pod has had a place without being activated; 0 when no scheduler calls us."""
         now = self._clock()
         since = self._unschedulable_pods.find_overdue_since(self._ledger.get_pod)
-        return now - since if since is not None and self._has_active_scheduler(now) else 0.0
+        return now - since if since is not None and self.is_called() else 0.0
 
     async def run(self) -> None:
         """Do a round whenever one is due, until cancelled."""
@@ -224,9 +225,6 @@ class PodActivator:
                 await self._wake_up.wait()
         except TimeoutError:
             log.debug("activation round due waiting=%d", len(self._unschedulable_pods))
-
-    def _has_active_scheduler(self, now: float) -> bool:
-        return self._filter_called_at is not None and now - self._filter_called_at <= SCHEDULER_SILENT_SECONDS
 
     def _end_finished_activations(self, now: float) -> None:
         """End the activations whose pods are bound or gone, and those whose time is up."""
@@ -288,7 +286,7 @@ class PodActivator:
         dry_run = DryRun(nodes_gained, self._list_uncounted_placements(), self._engine, unasked_units)
         await asyncio.sleep(0)
         max_chosen = MAX_ACTIVATED_PODS - sum(not each.has_passed for each in self._activations.values())
-        may_activate = self._has_active_scheduler(now)
+        may_activate = self.is_called()
         chosen: list[Activation] = []
         for count, candidate in enumerate(heapq.merge(*chunks), start=1):
             if len(chosen) >= max_chosen:

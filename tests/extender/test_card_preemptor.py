@@ -253,6 +253,19 @@ async def test_no_pod_is_evicted_while_a_place_is_free() -> None:
         assert bench.api.evicted == []
 
 
+async def test_nothing_is_begun_long_after_the_last_call() -> None:
+    """The scheduler may call another extender since. Its next call for any pod counts."""
+    async with open_bench(a_node(), *half_full(), URGENT) as bench:
+        assert bench.filter_pod("urgent") == []
+        bench.now += 30
+        await bench.pass_time(3)
+        assert (bench.api.evicted, bench.parts.card_preemptor.needs_lease()) == ([], False)
+        await refuse_urgent(bench)
+        assert (bench.api.evicted, bench.parts.card_preemptor.needs_lease()) == (["n0"], True)
+        bench.now += 60
+        assert bench.parts.card_preemptor.needs_lease()  # until the pod is bound
+
+
 async def test_another_holder_of_the_lease_acts_alone() -> None:
     async with open_bench(a_node(), *half_full(), URGENT) as bench:
         bench.api.lease.spec = {"holderIdentity": "another", "leaseDurationSeconds": 15}
