@@ -51,8 +51,10 @@ AVOID_SECONDS = 600.0
 REPEAT_SECONDS = 300.0
 IN_VAIN_PAUSE_SECONDS = 3600.0
 """No pods are evicted again soon for a pod that others were evicted for in vain: something keeps it that we do not see."""
-BACKOFF = Backoff(first_seconds=5.0, longest_seconds=60.0)
-"""Between two plans for a pod."""
+BACKOFF = Backoff(first_seconds=5.0, longest_seconds=300.0)
+"""Between two plans for a pod: so long that lesser pods have their turn, one a second."""
+MAX_WITHDRAWALS = 3
+"""Nodes in a row to try at once for a pod when its victims may not be evicted."""
 MAX_SERVED = 16
 GONE_STATUSES = (404, 409)
 TOO_MANY_REQUESTS = 429
@@ -64,6 +66,8 @@ class _Attempt:
 
     next_at: float = 0.0
     failures: int = 0
+    withdrawals: int = 0
+    """Plans in a row of which no victim might be evicted."""
     ending_since: dict[str, float] = field(default_factory=dict)
     """By node, since when the pod waits for the end of pods there."""
     avoided_until: dict[str, float] = field(default_factory=dict)
@@ -77,6 +81,8 @@ class _Service:
     began_at: float
     left: list[Pod]
     """Victims that are not evicted yet."""
+    is_nominated: bool = False
+    """Whether the pod is, or may be, nominated to the node."""
     is_begun: bool = False
     """Whether a victim is, or may be, evicted."""
     gone_at: float | None = None
@@ -254,13 +260,14 @@ class CardPreemptor:
         self._services[plan.pod.uid] = service
         self._keep_cards(service)
         try:
-            for victim in plan.victims if len(plan.victims) > 1 else ():
+            for victim in plan.victims:
                 await self._api.evict(
                     victim.namespace, victim.name, victim.uid, timeout_seconds=CALL_SECONDS, is_dry_run=True
                 )
             if not self._may_evict(service):
-                self._drop_service(service)
+                await self._give_up(service)
                 return
+            service.is_nominated = True
             await self._pods.nominate(plan.pod, plan.node_name, self._clock() + CALL_SECONDS)
         except (RefusedError, NoAnswerError) as error:
             await self._withdraw(service, error)
@@ -325,8 +332,7 @@ class CardPreemptor:
                 return
             if not self._may_evict(service):
                 if not service.is_begun:
-                    self._drop_service(service)
-                    await self._nominate(service.plan.pod, "")
+                    await self._give_up(service)
                 return
             try:
                 await self._api.evict(victim.namespace, victim.name, victim.uid, timeout_seconds=CALL_SECONDS)
@@ -347,6 +353,7 @@ class CardPreemptor:
                 return
             service.left.remove(victim)
             service.is_begun = True
+            self._attempts.setdefault(service.plan.pod.uid, _Attempt()).withdrawals = 0
             self._note_eviction(service.plan, victim)
 
     def _note_eviction(self, plan: CardPlan, victim: Pod) -> None:
@@ -356,21 +363,28 @@ class CardPreemptor:
         self._events.record_pod_event(victim, EventReason.PREEMPTED, text)
         log.warning("pod preempted pod=%s uid=%s node=%s for=%s", victim, victim.uid, plan.node_name, plan.pod)
 
-    def _drop_service(self, service: _Service) -> None:
-        """No victim went, and none is needed now. The node is as good as before."""
-        self._end_service(service, "withdrawn")
+    async def _give_up(self, service: _Service) -> None:
+        """No victim is needed now. The node is as good as before."""
         attempt = self._attempts.setdefault(service.plan.pod.uid, _Attempt())
         attempt.next_at = self._clock() + PATIENCE_SECONDS
+        await self._drop_service(service)
 
     async def _withdraw(self, service: _Service, error: RefusedError | NoAnswerError) -> None:
-        """No victim went: another node may do."""
+        """No victim went: another node may do, but after some of them other pods come first."""
         plan = service.plan
-        self._end_service(service, "withdrawn")
         self._put_off(plan.pod, f"those on node {plan.node_name} may not be evicted: {error}")
         attempt = self._attempts[plan.pod.uid]
         attempt.avoided_until[plan.node_name] = self._clock() + AVOID_SECONDS
-        attempt.next_at = 0.0
-        await self._nominate(plan.pod, "")
+        attempt.withdrawals += 1
+        if attempt.withdrawals < MAX_WITHDRAWALS:
+            attempt.next_at = 0.0
+        await self._drop_service(service)
+
+    async def _drop_service(self, service: _Service) -> None:
+        """No victim went, and none will."""
+        self._end_service(service, "withdrawn")
+        if service.is_nominated:
+            await self._nominate(service.plan.pod, "")
 
     def _end_service(self, service: _Service, result: str) -> None:
         plan = service.plan

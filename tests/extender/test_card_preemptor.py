@@ -139,7 +139,24 @@ async def test_where_a_budget_protects_the_victim_another_node_is_taken() -> Non
         await refuse_urgent(bench)
         assert bench.api.evicted == ["m0"]
         assert bench.server.get("pods", "urgent")["status"]["nominatedNodeName"] == "m"
-        assert bench.count_results() == {"begun": 2, "withdrawn": 1}
+        assert bench.count_results() == {"begun": 1, "withdrawn": 1}
+
+
+async def test_a_pod_whose_victims_have_budgets_lets_others_have_their_turn() -> None:
+    """It tries three of its five nodes at once, and the pod is not nominated to any."""
+    names = [f"p{at}" for at in range(5)]
+    nodes = [each for name in names for each in (a_node(name), *half_full(name))]
+    second = a_pod("second", 5, priority=9, spec={"nodeSelector": {"zone": "z"}})
+    async with open_bench(*nodes, URGENT, second) as bench:
+        for name in names:
+            bench.api.refusals[f"{name}0"] = bench.api.refusals[f"{name}1"] = NO_BUDGET
+        version = bench.server.get("pods", "urgent")["metadata"]["resourceVersion"]
+        assert bench.filter_pod("second") == []
+        await refuse_urgent(bench)
+        await bench.pass_time(4)
+        assert bench.count_results() == {"withdrawn": 3}
+        assert "GPUMemoryNotPreempting" in bench.list_told("second")
+        assert bench.server.get("pods", "urgent")["metadata"]["resourceVersion"] == version
 
 
 async def test_of_two_victims_none_goes_if_one_is_protected() -> None:

@@ -36,9 +36,9 @@ PREEMPTIONS: Mapping[str, Mutation] = {
         "if True:",
         f"{LEASE}::test_the_first_process_takes_a_free_lease_and_the_second_does_not",
     ),
-    "several victims are not asked about first": Mutation(
+    "the API server is not asked about the victims first": Mutation(
         PREEMPTOR_FILE,
-        "for victim in plan.victims if len(plan.victims) > 1 else ():",
+        "for victim in plan.victims:",
         "for victim in plan.victims[:0]:",
         f"{PREEMPTOR}::test_of_two_victims_none_goes_if_one_is_protected",
     ),
