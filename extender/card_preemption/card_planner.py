@@ -49,7 +49,9 @@ class CardPlan(NamedTuple):
     grace_seconds: float
     """How long the victims may take to end."""
     names: Collection[str] = ()
-    """The nodes it was chosen from."""
+    """The nodes that the pod's scheduler named."""
+    avoided: Collection[str] = ()
+    """Those of them that were left out."""
     generation: int = 0
     """Of the ledger, when the first of them was looked at."""
 
@@ -58,6 +60,8 @@ class NoPlan(NamedTuple):
     """Why there is none, for people; empty if there is nothing to tell."""
 
     reason: str = ""
+    failed_names: tuple[str, ...] = ()
+    """Nodes that were read, and do not do."""
 
 
 class _Candidate(NamedTuple):
@@ -78,8 +82,10 @@ class CardPlanner:
         self._victims = NodeVictims(ledger, nominator)
         self._api = api
 
-    async def find_plan(self, pod: Pod, names: Collection[str]) -> CardPlan | NoPlan:
-        """The victims are right at the moment of the answer. Raises `RefusedError` or `NoAnswerError`."""
+    async def find_plan(
+        self, pod: Pod, names: Collection[str], avoided: Collection[str] = frozenset()
+    ) -> CardPlan | NoPlan:
+        """The victims are right at the moment of the answer, and on no `avoided` node. Raises `RefusedError` or `NoAnswerError`."""
         body = await self._api.get_pod_bytes(pod.namespace, pod.name, timeout_seconds=CALL_SECONDS)
         if body is None or pod.request is None:
             return NoPlan()
@@ -90,11 +96,15 @@ class CardPlanner:
             return NoPlan(reason)
         await self._nominator.catch_up()
         generation = self._ledger.generation
-        candidates = await self._list_candidates(pod, pod.request.card_request, names)
+        candidates = await self._list_candidates(pod, pod.request.card_request, names, avoided)
         if candidates is None:
             return NoPlan()
+        if not candidates:
+            return NoPlan("" if avoided else "no pods of a lower priority would free its cards")
         plan = await self._choose_candidate(asking, pod, pod.request.card_request, candidates)
-        return plan._replace(names=names, generation=generation) if isinstance(plan, CardPlan) else plan
+        if isinstance(plan, NoPlan):
+            return plan
+        return plan._replace(names=names, avoided=avoided, generation=generation)
 
     def is_outdated(self, plan: CardPlan) -> bool:
         """Whether the pod finds cards, without victims, on a node that changed since the plan was begun."""
@@ -102,7 +112,11 @@ class CardPlanner:
         if changed is None:
             return True
         names = frozenset(plan.names)
-        return any(self._find_needed(plan.pod, name) == [] for name in changed if name in names)
+        return any(
+            self._find_needed(plan.pod, name) == [] and not (name in plan.avoided and self._list_ending(name))
+            for name in changed
+            if name in names
+        )
 
     def needs_victims(self, pod: Pod, name: str, *, leaving_uids: Collection[str]) -> bool:
         """Whether more than those pods must leave the node, and others of a lower priority are enough."""
@@ -119,7 +133,9 @@ class CardPlanner:
             protected_uids=self._list_protected(name),
         )
 
-    async def _list_candidates(self, pod: Pod, request: CardRequest, names: Collection[str]) -> list[_Candidate] | None:
+    async def _list_candidates(
+        self, pod: Pod, request: CardRequest, names: Collection[str], avoided: Collection[str]
+    ) -> list[_Candidate] | None:
         """A heap of the nodes where victims would free the cards; None if the pod fits one of them now."""
         found: list[_Candidate] = []
         for count, name in enumerate(names, start=1):
@@ -127,7 +143,8 @@ class CardPlanner:
             if victims is not None:
                 if not victims and not self._list_ending(name):
                     return None
-                found.append(_Candidate(name != pod.node_to_keep, get_victim_order(victims), name))
+                if name not in avoided:
+                    found.append(_Candidate(name != pod.node_to_keep, get_victim_order(victims), name))
             if count % NODES_PER_SLICE == 0:
                 await asyncio.sleep(0)
         heapq.heapify(found)
@@ -136,7 +153,7 @@ class CardPlanner:
     async def _choose_candidate(
         self, asking: ExaminedPod, pod: Pod, request: CardRequest, candidates: list[_Candidate]
     ) -> CardPlan | NoPlan:
-        reasons = [] if candidates else ["no pods of a lower priority would free its cards"]
+        reasons: dict[str, str] = {}
         reads_left = MAX_CHECKED_NODES
         while candidates:
             best = heapq.heappop(candidates)
@@ -145,14 +162,14 @@ class CardPlanner:
             reads_left -= not best.is_read
             plan = await self._read_candidate(asking, pod, request, best.name)
             if isinstance(plan, NoPlan):
-                reasons.append(f"{best.name}: {plan.reason}")
+                reasons[best.name] = plan.reason
                 continue
             order = get_victim_order([hold for hold in self._ledger.list_holds(best.name) if hold.pod in plan.victims])
             checked = _Candidate(best.is_elsewhere, order, best.name, is_read=True)
             if best.is_read or not candidates or checked[:3] <= candidates[0][:3]:
                 return plan
             heapq.heappush(candidates, checked)
-        return NoPlan("; ".join(reasons))
+        return NoPlan("; ".join(f"{name}: {reason}" for name, reason in reasons.items()), tuple(reasons))
 
     async def _read_candidate(
         self, asking: ExaminedPod, pod: Pod, request: CardRequest, name: str

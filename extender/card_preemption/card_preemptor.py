@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
+from extender.card_preemption.attempts import Attempt, Service
 from extender.card_preemption.card_planner import CALL_SECONDS, CardPlan, CardPlanner, NoPlan
 from extender.card_preemption.eviction_budget import EvictionBudget
 from extender.card_preemption.refused_calls import RefusedCall, RefusedCalls
@@ -43,11 +43,11 @@ REST_FACTOR = 4
 """The pause after a round, as a multiple of its length: planning takes a fifth of a core at most."""
 PATIENCE_SECONDS = 2.0
 """After filter refuses a pod, the scheduler itself may preempt for it: that takes it less."""
-IN_VAIN_SECONDS = 60.0
-"""How long after the end of its victims a pod may take to be bound, and how long a begun plan tries to evict the others."""
 ENDING_SECONDS = 120.0
 """How long a pod waits for pods that are ending before others are evicted elsewhere."""
 AVOID_SECONDS = 600.0
+READ_AGAIN_SECONDS = 60.0
+"""After a node turned out not to do: so that the next plan reads others."""
 REPEAT_SECONDS = 300.0
 IN_VAIN_PAUSE_SECONDS = 3600.0
 """No pods are evicted again soon for a pod that others were evicted for in vain: something keeps it that we do not see."""
@@ -58,41 +58,6 @@ MAX_WITHDRAWALS = 3
 MAX_SERVED = 16
 GONE_STATUSES = (404, 409)
 TOO_MANY_REQUESTS = 429
-
-
-@dataclass(slots=True)
-class _Attempt:
-    """What is remembered of one waiting pod."""
-
-    next_at: float = 0.0
-    failures: int = 0
-    withdrawals: int = 0
-    """Plans in a row of which no victim might be evicted."""
-    ending_since: dict[str, float] = field(default_factory=dict)
-    """By node, since when the pod waits for the end of pods there."""
-    avoided_until: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Service:
-    """A plan that is carried out."""
-
-    plan: CardPlan
-    began_at: float
-    left: list[Pod]
-    """Victims that are not evicted yet."""
-    is_nominated: bool = False
-    """Whether the pod is, or may be, nominated to the node."""
-    is_begun: bool = False
-    """Whether a victim is, or may be, evicted."""
-    gone_at: float | None = None
-    """When the last victim was gone."""
-
-    @property
-    def deadline(self) -> float:
-        if self.gone_at is not None:
-            return self.gone_at + IN_VAIN_SECONDS
-        return self.began_at + self.plan.grace_seconds + IN_VAIN_SECONDS
 
 
 class CardPreemptor:
@@ -128,8 +93,8 @@ class CardPreemptor:
         self._clock = clock
         self._planner = CardPlanner(ledger, nominator, api)
         self._budget = EvictionBudget(settings, clock=clock)
-        self._attempts: dict[str, _Attempt] = {}
-        self._services: dict[str, _Service] = {}
+        self._attempts: dict[str, Attempt] = {}
+        self._services: dict[str, Service] = {}
         self._abler_schedulers: set[str] = set()
         """Schedulers that ask about nodes without victims, too: the verb preempt serves their pods."""
 
@@ -188,7 +153,7 @@ class CardPreemptor:
         has_place = self._ledger.places.get_place(uid) is not None or self._activator.is_activated(uid)
         return self._is_waiting(uid) and uid in self._calls and not has_place
 
-    def _may_evict(self, service: _Service) -> bool:
+    def _may_evict(self, service: Service) -> bool:
         """Whether victims are still needed, by all that is known now. Ask again after each wait."""
         plan = service.plan
         pod = self._ledger.get_pod(plan.pod.uid)
@@ -200,7 +165,7 @@ class CardPreemptor:
         return self._planner.needs_victims(pod, plan.node_name, leaving_uids=evicted)
 
     def _is_due(self, pod: Pod, call: RefusedCall) -> bool:
-        attempt = self._attempts.setdefault(pod.uid, _Attempt())
+        attempt = self._attempts.setdefault(pod.uid, Attempt())
         return (
             self._clock() >= max(call.waits_since + PATIENCE_SECONDS, attempt.next_at)
             and not self.is_served(pod.uid)
@@ -210,13 +175,14 @@ class CardPreemptor:
 
     async def _plan_pod(self, pod: Pod, call: RefusedCall) -> None:
         attempt, now = self._attempts[pod.uid], self._clock()
-        names = [name for name in call.names if now >= attempt.avoided_until.get(name, 0.0)]
+        attempt.avoided_until = {name: until for name, until in attempt.avoided_until.items() if now < until}
         try:
-            plan = await self._planner.find_plan(pod, names)
+            plan = await self._planner.find_plan(pod, call.names, frozenset(attempt.avoided_until))
         except (RefusedError, NoAnswerError) as error:
             log.warning("no plan to preempt pod=%s error=%s", pod, error)
             plan = NoPlan()
         if isinstance(plan, NoPlan):
+            attempt.avoided_until |= dict.fromkeys(plan.failed_names, self._clock() + READ_AGAIN_SECONDS)
             self._put_off(pod, plan.reason)
         elif not self._needs_cards(pod.uid) or (plan.victims and self._planner.is_outdated(plan)):
             attempt.next_at = self._clock() + PATIENCE_SECONDS  # it has a place now, or there is room for it
@@ -233,13 +199,13 @@ class CardPreemptor:
             await self._begin_service(plan)
 
     def _put_off(self, pod: Pod, reason: str) -> None:
-        attempt = self._attempts.setdefault(pod.uid, _Attempt())
+        attempt = self._attempts.setdefault(pod.uid, Attempt())
         attempt.failures += 1
         attempt.next_at = self._clock() + BACKOFF.compute_seconds(attempt.failures)
         if reason:
             self._events.record_pod_event(pod, EventReason.NOT_PREEMPTING, f"no pod is evicted for it: {reason}")
 
-    def _await_end(self, attempt: _Attempt, node_name: str) -> None:
+    def _await_end(self, attempt: Attempt, node_name: str) -> None:
         """Pods are ending there that make room, evicted perhaps by an extender before this one."""
         now = self._clock()
         attempt.next_at = now + PATIENCE_SECONDS
@@ -256,7 +222,7 @@ class CardPreemptor:
 
     async def _begin_service(self, plan: CardPlan) -> None:
         """Nothing was awaited since the plan was made: the victims are right."""
-        service = _Service(plan, self._clock(), list(plan.victims))
+        service = Service(plan, self._clock(), list(plan.victims))
         self._services[plan.pod.uid] = service
         self._keep_cards(service)
         try:
@@ -282,9 +248,9 @@ class CardPreemptor:
             pod = self._ledger.get_pod(uid)
             if pod is not None and pod.preemption_node and not self.is_served(uid):
                 plan = CardPlan(pod, node_name, (), ENDING_SECONDS)
-                self._services[uid] = _Service(plan, self._clock(), [], is_begun=True)
+                self._services[uid] = Service(plan, self._clock(), [], is_begun=True)
 
-    async def _continue_service(self, service: _Service) -> None:
+    async def _continue_service(self, service: Service) -> None:
         pod, plan, now = self._ledger.get_pod(service.plan.pod.uid), service.plan, self._clock()
         if pod is None or pod.is_terminating:
             self._end_service(service, "gone")
@@ -296,7 +262,7 @@ class CardPreemptor:
         if service.gone_at is None and not self._has_ending_pods(plan):
             service.gone_at = now
         if now >= service.deadline:
-            self._attempts[pod.uid] = _Attempt(next_at=now + IN_VAIN_PAUSE_SECONDS)
+            self._attempts[pod.uid] = Attempt(next_at=now + IN_VAIN_PAUSE_SECONDS)
             self._end_service(service, "in_vain")
             await self._nominate(pod, "")
             return
@@ -310,7 +276,7 @@ class CardPreemptor:
             return any(self._ledger.get_pod(victim.uid) is not None for victim in plan.victims)
         return any(hold.state == "terminating" for hold in self._ledger.list_holds(plan.node_name))
 
-    def _keep_cards(self, service: _Service) -> None:
+    def _keep_cards(self, service: Service) -> None:
         """As after an answer of the verb preempt, which counts for 5 s."""
         plan = service.plan
         pod = self._ledger.get_pod(plan.pod.uid) or plan.pod
@@ -325,7 +291,7 @@ class CardPreemptor:
         except (RefusedError, NoAnswerError) as error:
             log.warning("nomination not written pod=%s node=%s error=%s", pod, node_name or "-", error)
 
-    async def _evict_victims(self, service: _Service) -> None:
+    async def _evict_victims(self, service: Service) -> None:
         """Evict those that are left. A refusal ends the plan while no victim has gone; later it is tried again."""
         for victim in list(service.left):
             if not self._lease.is_held:
@@ -353,7 +319,7 @@ class CardPreemptor:
                 return
             service.left.remove(victim)
             service.is_begun = True
-            self._attempts.setdefault(service.plan.pod.uid, _Attempt()).withdrawals = 0
+            self._attempts.setdefault(service.plan.pod.uid, Attempt()).withdrawals = 0
             self._note_eviction(service.plan, victim)
 
     def _note_eviction(self, plan: CardPlan, victim: Pod) -> None:
@@ -363,13 +329,13 @@ class CardPreemptor:
         self._events.record_pod_event(victim, EventReason.PREEMPTED, text)
         log.warning("pod preempted pod=%s uid=%s node=%s for=%s", victim, victim.uid, plan.node_name, plan.pod)
 
-    async def _give_up(self, service: _Service) -> None:
+    async def _give_up(self, service: Service) -> None:
         """No victim is needed now. The node is as good as before."""
-        attempt = self._attempts.setdefault(service.plan.pod.uid, _Attempt())
+        attempt = self._attempts.setdefault(service.plan.pod.uid, Attempt())
         attempt.next_at = self._clock() + PATIENCE_SECONDS
         await self._drop_service(service)
 
-    async def _withdraw(self, service: _Service, error: RefusedError | NoAnswerError) -> None:
+    async def _withdraw(self, service: Service, error: RefusedError | NoAnswerError) -> None:
         """No victim went: another node may do, but after some of them other pods come first."""
         plan = service.plan
         self._put_off(plan.pod, f"those on node {plan.node_name} may not be evicted: {error}")
@@ -380,13 +346,13 @@ class CardPreemptor:
             attempt.next_at = 0.0
         await self._drop_service(service)
 
-    async def _drop_service(self, service: _Service) -> None:
+    async def _drop_service(self, service: Service) -> None:
         """No victim went, and none will."""
         self._end_service(service, "withdrawn")
         if service.is_nominated:
             await self._nominate(service.plan.pod, "")
 
-    def _end_service(self, service: _Service, result: str) -> None:
+    def _end_service(self, service: Service, result: str) -> None:
         plan = service.plan
         self._services.pop(plan.pod.uid, None)
         self._nominator.withdraw_preemption(plan.pod.uid)

@@ -100,7 +100,7 @@ async def test_no_pod_is_evicted_for_a_pod(metadata: Json, spec: Json) -> None:
         assert bench.list_told("urgent") == ["GPUMemoryNotPreempting"]
 
 
-DAEMON = {"ownerReferences": [{"kind": "DaemonSet", "controller": True}]}
+DAEMON: Json = {"ownerReferences": [{"kind": "DaemonSet", "controller": True}]}
 VICTIMS: dict[str, tuple[Json, Json]] = {
     "of a DaemonSet": (DAEMON, {}),
     "static": ({"annotations": {"kubernetes.io/config.mirror": "x"}}, {}),
@@ -115,6 +115,18 @@ async def test_a_protected_pod_is_spared(metadata: Json, spec: Json) -> None:
     async with open_bench(a_node(), spared, half_full()[1], URGENT) as bench:
         await refuse_urgent(bench)
         assert bench.api.evicted == ["n1"]
+
+
+async def test_nodes_of_protected_pods_do_not_hide_another_node() -> None:
+    """At most four are read for a plan; the next plan leaves them out."""
+    objects = [a_node("e"), *half_full("e", priority=5)]
+    for name in "abcd":
+        keeps = a_pod(f"{name}1", 5, node=name, card=1, priority=99)
+        objects += [a_node(name), a_pod(f"{name}0", 5, node=name, priority=0, **DAEMON), keeps]
+    async with open_bench(*objects, URGENT) as bench:
+        await refuse_urgent(bench)
+        await bench.pass_time(10)
+        assert bench.api.evicted == ["e0"]
 
 
 async def test_critical_pods_are_spared_by_the_most_urgent_pod() -> None:
