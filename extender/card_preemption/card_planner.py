@@ -62,6 +62,8 @@ class NoPlan(NamedTuple):
     reason: str = ""
     failed_names: tuple[str, ...] = ()
     """Nodes that were read, and do not do."""
+    is_lasting: bool = False
+    """Whether no other node would do either, as long as the pod is the same."""
 
 
 class _Candidate(NamedTuple):
@@ -86,14 +88,11 @@ class CardPlanner:
         self, pod: Pod, names: Collection[str], avoided: Collection[str] = frozenset()
     ) -> CardPlan | NoPlan:
         """The victims are right at the moment of the answer, and on no `avoided` node. Raises `RefusedError` or `NoAnswerError`."""
-        body = await self._api.get_pod_bytes(pod.namespace, pod.name, timeout_seconds=CALL_SECONDS)
-        if body is None or pod.request is None:
+        asking = await self._read_pod(pod)
+        if isinstance(asking, NoPlan):
+            return asking
+        if pod.request is None:
             return NoPlan()
-        asking = decode_answer(body, ExaminedPod, f"get pod {pod}")
-        if asking.metadata.uid != pod.uid or asking.spec.node_name:
-            return NoPlan()
-        if reason := describe_unplannable(asking):
-            return NoPlan(reason)
         await self._nominator.catch_up()
         generation = self._ledger.generation
         candidates = await self._list_candidates(pod, pod.request.card_request, names, avoided)
@@ -105,6 +104,17 @@ class CardPlanner:
         if isinstance(plan, NoPlan):
             return plan
         return plan._replace(names=names, avoided=avoided, generation=generation)
+
+    async def _read_pod(self, pod: Pod) -> ExaminedPod | NoPlan:
+        """Unless no pod is to be evicted for it."""
+        body = await self._api.get_pod_bytes(pod.namespace, pod.name, timeout_seconds=CALL_SECONDS)
+        if body is None:
+            return NoPlan()
+        asking = decode_answer(body, ExaminedPod, f"get pod {pod}")
+        if asking.metadata.uid != pod.uid or asking.spec.node_name:
+            return NoPlan()
+        reason = describe_unplannable(asking)
+        return NoPlan(reason, is_lasting=True) if reason else asking
 
     def is_outdated(self, plan: CardPlan) -> bool:
         """Whether the pod finds cards, without victims, on a node that changed since the plan was begun."""

@@ -184,6 +184,8 @@ class CardPreemptor:
         if isinstance(plan, NoPlan):
             attempt.avoided_until |= dict.fromkeys(plan.failed_names, self._clock() + READ_AGAIN_SECONDS)
             self._put_off(pod, plan.reason)
+            if plan.is_lasting:
+                self._calls.leave_out(pod)
         elif not self._needs_cards(pod.uid) or (plan.victims and self._planner.is_outdated(plan)):
             attempt.next_at = self._clock() + PATIENCE_SECONDS  # it has a place now, or there is room for it
         elif not plan.victims:

@@ -12,6 +12,8 @@ from vrampack.cards.pod import Pod
 
 MAX_CALLS = 64
 """Each has up to thousands of node names. Pods of the highest priorities are remembered, and of those the oldest."""
+MAX_LEFT_OUT = 4096
+"""Pods for which none may be evicted. One more, and the first is looked at again."""
 MAX_AGE_SECONDS = 330.0
 """The scheduler tries every pod again after five minutes: what it said before that is no longer its word."""
 
@@ -34,6 +36,8 @@ class RefusedCalls:
         self._ledger = ledger
         self._clock = clock
         self._calls: dict[str, RefusedCall] = {}
+        self._left_out: dict[str, str] = {}
+        """By uid, the version of the pod for which none may be evicted."""
 
     def __contains__(self, uid: str) -> bool:
         """Whether filter let no node pass for this pod when it was asked last."""
@@ -45,12 +49,25 @@ class RefusedCalls:
     def on_filter_answered(self, uid: str, names: Collection[str], *, fits: bool) -> None:
         if fits:
             self._calls.pop(uid, None)
-        else:
+        elif not self._is_left_out(uid):
             now, known = self._clock(), self._calls.get(uid)
             self._calls[uid] = RefusedCall(names, now, now if known is None else known.waits_since)
             if len(self._calls) > 2 * MAX_CALLS:
                 self._forget_less_urgent()
         self._activator.on_filter_answered(uid, names, fits=fits)
+
+    def leave_out(self, pod: Pod) -> None:
+        """Forget the calls for this pod until it changes: it would take the place of one that can be helped."""
+        self._calls.pop(pod.uid, None)
+        self._left_out[pod.uid] = pod.resource_version
+        if len(self._left_out) > MAX_LEFT_OUT:
+            del self._left_out[next(iter(self._left_out))]
+
+    def _is_left_out(self, uid: str) -> bool:
+        pod = self._ledger.get_pod(uid)
+        if pod is not None and self._left_out.get(uid) != pod.resource_version:
+            self._left_out.pop(uid, None)
+        return uid in self._left_out
 
     def list_waiting(self) -> Iterator[tuple[Pod, RefusedCall]]:
         """The waiting pods whose last refusal still counts, the most urgent first."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from extender.card_preemption.refused_calls import MAX_CALLS
 from tests.extender.card_preemption_bench import CardPreemptionBench, a_node, a_pod, open_bench
 from vrampack.kube.errors import RefusedError
 
@@ -98,6 +99,34 @@ async def test_no_pod_is_evicted_for_a_pod(metadata: Json, spec: Json) -> None:
         await refuse_urgent(bench)
         assert bench.api.evicted == []
         assert bench.list_told("urgent") == ["GPUMemoryNotPreempting"]
+
+
+async def test_pods_for_which_none_may_be_evicted_do_not_hide_others() -> None:
+    """More of them than calls are remembered."""
+    names = [f"kueue{at}" for at in range(MAX_CALLS + 3)]
+    labels = {"kueue.x-k8s.io/managed": "true"}
+    async with open_bench(a_node(), *half_full(), URGENT) as bench:
+        for name in names:
+            bench.server.restore(a_pod(name, 6, priority=50, labels=labels))
+        bench.see_changes()
+        for _ in range(len(names) + 10):
+            for name in (*names, "urgent"):
+                assert bench.filter_pod(name) == []
+            await bench.pass_time(1)
+            if bench.api.evicted:
+                break
+        assert "GPUMemoryPreemptionPlanned" in bench.list_told("urgent")
+
+
+async def test_a_pod_for_which_none_may_be_evicted_is_looked_at_again_when_it_changes() -> None:
+    urgent = a_pod("urgent", 6, priority=10, labels={"kueue.x-k8s.io/managed": "true"})
+    async with open_bench(a_node(), *half_full(), urgent) as bench:
+        await refuse_urgent(bench)
+        await refuse_urgent(bench)
+        bench.server.patch("pods", "urgent", {"metadata": {"labels": {"kueue.x-k8s.io/managed": None}}})
+        bench.see_changes()
+        await refuse_urgent(bench)
+        assert bench.api.evicted == ["n0"]
 
 
 DAEMON: Json = {"ownerReferences": [{"kind": "DaemonSet", "controller": True}]}
