@@ -19,8 +19,9 @@ class Attempt:
     failures: int = 0
     withdrawals: int = 0
     """Plans in a row of which no victim might be evicted."""
-    ending_since: dict[str, float] = field(default_factory=dict)
-    """By node, since when the pod waits for the end of pods there."""
+    awaited_node: str = ""
+    """Where the pod waits for the end of pods, by its last plan."""
+    awaited_since: float = 0.0
     avoided_until: dict[str, float] = field(default_factory=dict)
 
 

@@ -45,6 +45,8 @@ PATIENCE_SECONDS = 2.0
 """After filter refuses a pod, the scheduler itself may preempt for it: that takes it less."""
 ENDING_SECONDS = 120.0
 """How long a pod waits for pods that are ending before others are evicted elsewhere."""
+ADOPTED_GRACE_SECONDS = 3600.0
+"""How long the victims of an earlier leader may take to end: their own grace period is not known."""
 AVOID_SECONDS = 600.0
 READ_AGAIN_SECONDS = 60.0
 """After a node turned out not to do: so that the next plan reads others."""
@@ -181,6 +183,8 @@ class CardPreemptor:
         except (RefusedError, NoAnswerError) as error:
             log.warning("no plan to preempt pod=%s error=%s", pod, error)
             plan = NoPlan()
+        if isinstance(plan, NoPlan) or plan.victims or plan.node_name != attempt.awaited_node:
+            attempt.awaited_node = ""
         if isinstance(plan, NoPlan):
             attempt.avoided_until |= dict.fromkeys(plan.failed_names, self._clock() + READ_AGAIN_SECONDS)
             self._put_off(pod, plan.reason)
@@ -211,8 +215,10 @@ class CardPreemptor:
         """Pods are ending there that make room, evicted perhaps by an extender before this one."""
         now = self._clock()
         attempt.next_at = now + PATIENCE_SECONDS
-        if now - attempt.ending_since.setdefault(node_name, now) >= ENDING_SECONDS:
-            del attempt.ending_since[node_name]
+        if not attempt.awaited_node:
+            attempt.awaited_node, attempt.awaited_since = node_name, now
+        if now - attempt.awaited_since >= ENDING_SECONDS:
+            attempt.awaited_node = ""
             attempt.avoided_until[node_name] = now + AVOID_SECONDS
 
     def _tell_plan(self, plan: CardPlan, what: str) -> None:
@@ -249,7 +255,7 @@ class CardPreemptor:
         for uid, node_name in kept.items():
             pod = self._ledger.get_pod(uid)
             if pod is not None and pod.preemption_node and not self.is_served(uid):
-                plan = CardPlan(pod, node_name, (), ENDING_SECONDS)
+                plan = CardPlan(pod, node_name, (), ADOPTED_GRACE_SECONDS)
                 self._services[uid] = Service(plan, self._clock(), [], is_begun=True)
 
     async def _continue_service(self, service: Service) -> None:

@@ -343,6 +343,42 @@ async def test_a_new_process_waits_for_the_victims_of_an_earlier_one() -> None:
         assert successor.filter_pod("urgent") == ["n"]
 
 
+async def test_a_new_leader_waits_as_long_as_the_victims_take() -> None:
+    """One of them may write a checkpoint for minutes."""
+    lesser = a_pod("lesser", 4, priority=9)
+    async with open_bench(a_node(), *half_full(), URGENT, lesser) as bench:
+        await refuse_urgent(bench)
+        successor = CardPreemptionBench(bench.server, bench.api, by_card="act")
+        for _ in range(8):
+            assert successor.filter_pod("urgent") == []
+            await successor.pass_time(50)
+        bench.server.delete("pods", "n0", grace_seconds=0)
+        successor.see_changes()
+        assert (successor.count_results(), successor.filter_pod("lesser")) == ({}, [])
+
+
+async def test_pods_that_ended_long_ago_do_not_shorten_the_wait_for_others() -> None:
+    async with open_bench(
+        a_node(), *half_full(priority=20), a_node("m"), *half_full("m", priority=20), URGENT
+    ) as bench:
+        bench.server.delete("pods", "n0", grace_seconds=30)
+        bench.see_changes()
+        await refuse_urgent(bench)
+        bench.server.delete("pods", "n0", grace_seconds=0)
+        bench.server.restore(a_pod("n9", 5, node="n", priority=20))
+        for _ in range(4):
+            bench.filter_pod("urgent")
+            await bench.pass_time(50)
+        bench.server.delete("pods", "m0", grace_seconds=0)
+        bench.server.restore(a_pod("m9", 5, node="m"))
+        bench.server.delete("pods", "n9", grace_seconds=30)
+        bench.see_changes()
+        for _ in range(3):
+            bench.filter_pod("urgent")
+            await bench.pass_time(25)
+        assert bench.api.evicted == []
+
+
 async def test_every_extender_keeps_the_card_even_if_the_scheduler_ends_the_nomination() -> None:
     """The leader died, and nobody is leader yet."""
     lesser = a_pod("lesser", 4, priority=9)
