@@ -23,13 +23,12 @@ from vrampack.cards.pod import Pod
 from vrampack.cards.request import CardRequest
 from vrampack.kube.answers import decode_answer
 from vrampack.kube.client import Api
+from vrampack.kube.errors import ForeignAnswerError
 from vrampack.kube.examined_objects import ExaminedPod
 from vrampack.kube.late_binding import GROUP_LABEL
 from vrampack.kube.node_filters import find_node_obstacle
 from vrampack.kube.node_reader import read_node_state
 
-NODES_PER_SLICE = 5
-"""Nodes between two yields to the event loop: about 2 ms where each has dozens of pods."""
 MAX_CHECKED_NODES = 4
 """For each a node and its pods are read; a plan that fails on all of them is tried again later."""
 CALL_SECONDS = 5.0
@@ -148,15 +147,14 @@ class CardPlanner:
     ) -> list[_Candidate] | None:
         """A heap of the nodes where victims would free the cards; None if the pod fits one of them now."""
         found: list[_Candidate] = []
-        for count, name in enumerate(names, start=1):
+        for name in names:
             victims = self._victims.find_victims(name, pod, request, protected_uids=self._list_protected(name))
             if victims is not None:
                 if not victims and not self._list_ending(name):
                     return None
                 if name not in avoided:
                     found.append(_Candidate(name != pod.node_to_keep, get_victim_order(victims), name))
-            if count % NODES_PER_SLICE == 0:
-                await asyncio.sleep(0)
+            await asyncio.sleep(0)  # a node with many pods takes milliseconds
         heapq.heapify(found)
         return found
 
@@ -184,7 +182,10 @@ class CardPlanner:
     async def _read_candidate(
         self, asking: ExaminedPod, pod: Pod, request: CardRequest, name: str
     ) -> CardPlan | NoPlan:
-        state = await read_node_state(self._api, name)
+        try:
+            state = await read_node_state(self._api, name)
+        except ForeignAnswerError as error:
+            return NoPlan(f"it cannot be read: {error}")
         if state is None:
             return NoPlan("the node is gone")
         listed = {each.metadata.uid: each for each in state.pods}

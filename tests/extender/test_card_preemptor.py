@@ -158,6 +158,14 @@ async def test_nodes_of_protected_pods_do_not_hide_another_node() -> None:
         assert bench.api.evicted == ["e0"]
 
 
+async def test_a_node_with_a_pod_that_cannot_be_read_does_not_hide_another_node() -> None:
+    odd = a_pod("odd", 0, node="n", priority=0)
+    odd["spec"]["containers"] = [{"name": "main", "ports": [{"hostIP": None}]}]
+    async with open_bench(a_node(), odd, *half_full(), a_node("m"), *half_full("m", priority=3), URGENT) as bench:
+        await refuse_urgent(bench)
+        assert bench.api.evicted == ["m0"]
+
+
 async def test_critical_pods_are_spared_by_the_most_urgent_pod() -> None:
     urgent = a_pod("urgent", 6, priority=2_000_001_000)
     async with open_bench(a_node(), *half_full(priority=2_000_000_000), urgent) as bench:
