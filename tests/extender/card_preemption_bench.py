@@ -21,6 +21,7 @@ from tests.support.scripted_readiness import ScriptedReadiness
 from vrampack.cards.pod import Pod
 from vrampack.kube.client import Api, Resource
 from vrampack.kube.credentials import Credentials
+from vrampack.kube.errors import RefusedError
 from vrampack.kube.list_page import MAX_OBJECT_BYTES
 from vrampack.kube.objects import LeaseObject, NodeObject, PodObject
 from vrampack.simulator.apiserver import ApiServer
@@ -193,3 +194,18 @@ def a_pod(name: str, units: int, *, node: str = "", card: int = 0, priority: int
         "spec": spec | ({"nodeName": node} if node else {}),
         "status": {"phase": "Running" if node else "Pending"},
     }
+
+
+def half_full(node: str = "n", priority: int = 1) -> list[Json]:
+    """5 of 8 units used on each of two cards: the totals have 6 free, no card has more than 3."""
+    return [a_pod(f"{node}{card}", 5, node=node, card=card, priority=priority + card) for card in (0, 1)]
+
+
+async def refuse_urgent(bench: CardPreemptionBench) -> None:
+    assert bench.filter_pod("urgent") == []
+    await bench.pass_time(3)
+
+
+URGENT = a_pod("urgent", 6, priority=10)
+DAEMON: Json = {"ownerReferences": [{"kind": "DaemonSet", "controller": True}]}
+NO_BUDGET = RefusedError(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.")

@@ -7,26 +7,20 @@ from typing import Any
 
 import pytest
 
-from extender.card_preemption.refused_calls import MAX_CALLS
-from tests.extender.card_preemption_bench import CardPreemptionBench, a_node, a_pod, open_bench
-from vrampack.kube.errors import RefusedError
+from tests.extender.card_preemption_bench import (
+    DAEMON,
+    NO_BUDGET,
+    URGENT,
+    CardPreemptionBench,
+    a_node,
+    a_pod,
+    half_full,
+    open_bench,
+    refuse_urgent,
+)
 
 Json = Any
 """Any: objects as the API server writes them."""
-NO_BUDGET = RefusedError(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.")
-
-
-def half_full(node: str = "n", priority: int = 1) -> list[Json]:
-    """5 of 8 units used on each of two cards: the totals have 6 free, no card has more than 3."""
-    return [a_pod(f"{node}{card}", 5, node=node, card=card, priority=priority + card) for card in (0, 1)]
-
-
-URGENT = a_pod("urgent", 6, priority=10)
-
-
-async def refuse_urgent(bench: CardPreemptionBench) -> None:
-    assert bench.filter_pod("urgent") == []
-    await bench.pass_time(3)
 
 
 async def test_never_evicts_no_pod() -> None:
@@ -101,35 +95,6 @@ async def test_no_pod_is_evicted_for_a_pod(metadata: Json, spec: Json) -> None:
         assert bench.list_told("urgent") == ["GPUMemoryNotPreempting"]
 
 
-async def test_pods_for_which_none_may_be_evicted_do_not_hide_others() -> None:
-    """More of them than calls are remembered."""
-    names = [f"kueue{at}" for at in range(MAX_CALLS + 3)]
-    labels = {"kueue.x-k8s.io/managed": "true"}
-    async with open_bench(a_node(), *half_full(), URGENT) as bench:
-        for name in names:
-            bench.server.restore(a_pod(name, 6, priority=50, labels=labels))
-        bench.see_changes()
-        for _ in range(len(names) + 10):
-            for name in (*names, "urgent"):
-                assert bench.filter_pod(name) == []
-            await bench.pass_time(1)
-            if bench.api.evicted:
-                break
-        assert "GPUMemoryPreemptionPlanned" in bench.list_told("urgent")
-
-
-async def test_a_pod_for_which_none_may_be_evicted_is_looked_at_again_when_it_changes() -> None:
-    urgent = a_pod("urgent", 6, priority=10, labels={"kueue.x-k8s.io/managed": "true"})
-    async with open_bench(a_node(), *half_full(), urgent) as bench:
-        await refuse_urgent(bench)
-        await refuse_urgent(bench)
-        bench.server.patch("pods", "urgent", {"metadata": {"labels": {"kueue.x-k8s.io/managed": None}}})
-        bench.see_changes()
-        await refuse_urgent(bench)
-        assert bench.api.evicted == ["n0"]
-
-
-DAEMON: Json = {"ownerReferences": [{"kind": "DaemonSet", "controller": True}]}
 VICTIMS: dict[str, tuple[Json, Json]] = {
     "of a DaemonSet": (DAEMON, {}),
     "static": ({"annotations": {"kubernetes.io/config.mirror": "x"}}, {}),
@@ -144,26 +109,6 @@ async def test_a_protected_pod_is_spared(metadata: Json, spec: Json) -> None:
     async with open_bench(a_node(), spared, half_full()[1], URGENT) as bench:
         await refuse_urgent(bench)
         assert bench.api.evicted == ["n1"]
-
-
-async def test_nodes_of_protected_pods_do_not_hide_another_node() -> None:
-    """At most four are read for a plan; the next plan leaves them out."""
-    objects = [a_node("e"), *half_full("e", priority=5)]
-    for name in "abcd":
-        keeps = a_pod(f"{name}1", 5, node=name, card=1, priority=99)
-        objects += [a_node(name), a_pod(f"{name}0", 5, node=name, priority=0, **DAEMON), keeps]
-    async with open_bench(*objects, URGENT) as bench:
-        await refuse_urgent(bench)
-        await bench.pass_time(10)
-        assert bench.api.evicted == ["e0"]
-
-
-async def test_a_node_with_a_pod_that_cannot_be_read_does_not_hide_another_node() -> None:
-    odd = a_pod("odd", 0, node="n", priority=0)
-    odd["spec"]["containers"] = [{"name": "main", "ports": [{"hostIP": None}]}]
-    async with open_bench(a_node(), odd, *half_full(), a_node("m"), *half_full("m", priority=3), URGENT) as bench:
-        await refuse_urgent(bench)
-        assert bench.api.evicted == ["m0"]
 
 
 async def test_critical_pods_are_spared_by_the_most_urgent_pod() -> None:
@@ -191,23 +136,6 @@ async def test_where_a_budget_protects_the_victim_another_node_is_taken() -> Non
         assert bench.count_results() == {"begun": 1, "withdrawn": 1}
 
 
-async def test_a_pod_whose_victims_have_budgets_lets_others_have_their_turn() -> None:
-    """It tries three of its five nodes at once, and the pod is not nominated to any."""
-    names = [f"p{at}" for at in range(5)]
-    nodes = [each for name in names for each in (a_node(name), *half_full(name))]
-    second = a_pod("second", 5, priority=9, spec={"nodeSelector": {"zone": "z"}})
-    async with open_bench(*nodes, URGENT, second) as bench:
-        for name in names:
-            bench.api.refusals[f"{name}0"] = bench.api.refusals[f"{name}1"] = NO_BUDGET
-        version = bench.server.get("pods", "urgent")["metadata"]["resourceVersion"]
-        assert bench.filter_pod("second") == []
-        await refuse_urgent(bench)
-        await bench.pass_time(4)
-        assert bench.count_results() == {"withdrawn": 3}
-        assert "GPUMemoryNotPreempting" in bench.list_told("second")
-        assert bench.server.get("pods", "urgent")["metadata"]["resourceVersion"] == version
-
-
 async def test_of_two_victims_none_goes_if_one_is_protected() -> None:
     filling = [a_pod(f"x{at}", 4, node="n", card=0) for at in (0, 1)] + [
         a_pod("keeps", 8, node="n", card=1, priority=99)
@@ -217,78 +145,6 @@ async def test_of_two_victims_none_goes_if_one_is_protected() -> None:
         await refuse_urgent(bench)
         assert bench.api.evicted == []
         assert bench.count_results() == {"withdrawn": 1}
-
-
-async def test_a_pod_that_is_given_a_place_meanwhile_needs_no_victims() -> None:
-    filling = [a_pod(f"x{at}", 4, node="n", card=0) for at in (0, 1)] + [
-        a_pod("keeps", 8, node="n", card=1, priority=99)
-    ]
-    async with open_bench(a_node(), *filling, URGENT) as bench:
-
-        def free_a_node() -> None:
-            bench.server.restore(a_node(f"m{bench.server.resource_version}"))
-            bench.see_changes()
-            assert bench.filter_pod("urgent")
-
-        bench.api.on_dry_run = free_a_node
-        await refuse_urgent(bench)
-        assert bench.api.evicted == []
-
-
-def end_during_the_plan(bench: CardPreemptionBench, victim: str, *, node: str) -> None:
-    """Let this pod end by itself while the planner reads that node."""
-
-    def end_pod(field_selector: str) -> None:
-        if field_selector == f"metadata.name={node}":
-            bench.server.delete("pods", victim, grace_seconds=0)
-            bench.see_changes()
-
-    bench.api.on_list = end_pod
-
-
-async def test_no_pod_is_evicted_if_another_node_has_room_since_the_plan_was_begun() -> None:
-    async with open_bench(a_node(), *half_full(), a_node("m"), *half_full("m", priority=3), URGENT) as bench:
-        end_during_the_plan(bench, "m0", node="n")
-        await refuse_urgent(bench)
-        assert bench.api.evicted == []
-
-
-async def test_the_victims_of_a_node_that_was_put_back_are_chosen_again() -> None:
-    """N is read first and turns out worse than m."""
-    on_n = [a_pod("n0", 5, node="n", card=0, priority=1, **DAEMON), a_pod("n1", 5, node="n", card=1, priority=3)]
-    on_m = [a_pod("m0", 5, node="m", card=0, priority=2, **DAEMON), a_pod("m1", 5, node="m", card=1, priority=99)]
-    async with open_bench(a_node(), *on_n, a_node("m"), *on_m, URGENT) as bench:
-        end_during_the_plan(bench, "n0", node="m")
-        await refuse_urgent(bench)
-        assert bench.api.evicted == []
-
-
-async def test_no_pod_is_evicted_while_the_activator_has_a_place_for_the_pod() -> None:
-    """A new node: the scheduler may take seconds to try the pod again."""
-    async with open_bench(a_node(), *half_full(), URGENT) as bench:
-        assert bench.filter_pod("urgent") == []
-        bench.now += 1
-        bench.server.restore(a_node("m"))
-        bench.see_changes()
-        assert await bench.parts.activator.choose_activations()
-        await bench.pass_time(4)
-        assert bench.api.evicted == []
-
-
-async def test_a_victim_that_is_needed_no_longer_is_spared() -> None:
-    """The second one is refused after the first has gone; then a third pod of the card ends by itself."""
-    on_card = [a_pod(name, 3, node="n") for name in ("x0", "x1")] + [a_pod("x2", 2, node="n", priority=8)]
-    keeps = a_pod("keeps", 8, node="n", card=1, priority=99)
-    async with open_bench(a_node(), *on_card, keeps, a_pod("urgent", 5, priority=10)) as bench:
-        bench.api.on_eviction = lambda: bench.api.refusals.update({"x0": NO_BUDGET, "x1": NO_BUDGET})
-        await refuse_urgent(bench)
-        (first,) = bench.api.evicted
-        bench.api.refusals.clear()
-        for name in (first, "x2"):
-            bench.server.delete("pods", name, grace_seconds=0)
-        bench.see_changes()
-        await bench.pass_time(10)
-        assert bench.api.evicted == [first]
 
 
 BUDGETS = {
@@ -306,17 +162,6 @@ async def test_so_many_pods_are_evicted_in_an_hour(settings: Json) -> None:
         assert bench.filter_pod("urgent") == bench.filter_pod("second") == []
         await bench.pass_time(60)
         assert len(bench.api.evicted) == 1
-
-
-async def test_no_pod_is_evicted_while_a_place_is_free() -> None:
-    """The activator has the pod tried again."""
-    async with open_bench(a_node(), *half_full(), URGENT) as bench:
-        assert bench.filter_pod("urgent") == []
-        bench.server.restore(a_node("empty"))
-        bench.see_changes()
-        bench.server.delete("pods", "n1", grace_seconds=0)
-        await bench.pass_time(10)
-        assert bench.api.evicted == []
 
 
 async def test_nothing_is_begun_long_after_the_last_call() -> None:
@@ -363,28 +208,6 @@ async def test_a_new_leader_waits_as_long_as_the_victims_take() -> None:
         bench.server.delete("pods", "n0", grace_seconds=0)
         successor.see_changes()
         assert (successor.count_results(), successor.filter_pod("lesser")) == ({}, [])
-
-
-async def test_pods_that_ended_long_ago_do_not_shorten_the_wait_for_others() -> None:
-    async with open_bench(
-        a_node(), *half_full(priority=20), a_node("m"), *half_full("m", priority=20), URGENT
-    ) as bench:
-        bench.server.delete("pods", "n0", grace_seconds=30)
-        bench.see_changes()
-        await refuse_urgent(bench)
-        bench.server.delete("pods", "n0", grace_seconds=0)
-        bench.server.restore(a_pod("n9", 5, node="n", priority=20))
-        for _ in range(4):
-            bench.filter_pod("urgent")
-            await bench.pass_time(50)
-        bench.server.delete("pods", "m0", grace_seconds=0)
-        bench.server.restore(a_pod("m9", 5, node="m"))
-        bench.server.delete("pods", "n9", grace_seconds=30)
-        bench.see_changes()
-        for _ in range(3):
-            bench.filter_pod("urgent")
-            await bench.pass_time(25)
-        assert bench.api.evicted == []
 
 
 async def test_every_extender_keeps_the_card_even_if_the_scheduler_ends_the_nomination() -> None:
