@@ -58,6 +58,8 @@ BACKOFF = Backoff(first_seconds=5.0, longest_seconds=300.0)
 MAX_WITHDRAWALS = 3
 """Nodes in a row to try at once for a pod when its victims may not be evicted."""
 MAX_SERVED = 16
+ABLER_SECONDS = 3600.0
+MAX_ABLER_SCHEDULERS = 64
 GONE_STATUSES = (404, 409)
 TOO_MANY_REQUESTS = 429
 
@@ -97,8 +99,8 @@ class CardPreemptor:
         self._budget = EvictionBudget(settings, clock=clock)
         self._attempts: dict[str, Attempt] = {}
         self._services: dict[str, Service] = {}
-        self._abler_schedulers: set[str] = set()
-        """Schedulers that ask about nodes without victims, too: the verb preempt serves their pods."""
+        self._abler_schedulers: dict[str, float] = {}
+        """Schedulers that ask about nodes without victims, too, and when they did last: the verb preempt serves their pods."""
 
     async def run(self) -> None:
         """Do a round every second until cancelled."""
@@ -138,9 +140,19 @@ class CardPreemptor:
 
     def note_proposal(self, scheduler_name: str, *, has_empty: bool) -> None:
         """A scheduler called preempt; `has_empty`: about a node without victims, as versions do that need no help."""
-        if has_empty and scheduler_name not in self._abler_schedulers:
-            self._abler_schedulers.add(scheduler_name)
+        if not has_empty:
+            return
+        if not self._is_abler(scheduler_name):
             log.info("scheduler preempts by itself where totals fit scheduler=%s", scheduler_name)
+        self._abler_schedulers.pop(scheduler_name, None)
+        self._abler_schedulers[scheduler_name] = self._clock()
+        if len(self._abler_schedulers) > MAX_ABLER_SCHEDULERS:
+            del self._abler_schedulers[next(iter(self._abler_schedulers))]
+
+    def _is_abler(self, scheduler_name: str) -> bool:
+        """Until an hour after its last such call: it may be an older version by then."""
+        called_at = self._abler_schedulers.get(scheduler_name)
+        return called_at is not None and self._clock() - called_at <= ABLER_SECONDS
 
     def _forget_resolved_pods(self) -> None:
         """Not those that pass filter once: they may come back, and a pause after a plan in vain has to last."""
@@ -171,7 +183,7 @@ class CardPreemptor:
         return (
             self._clock() >= max(call.waits_since + PATIENCE_SECONDS, attempt.next_at)
             and not self.is_served(pod.uid)
-            and pod.scheduler_name not in self._abler_schedulers
+            and not self._is_abler(pod.scheduler_name)
             and self._needs_cards(pod.uid)
         )
 

@@ -103,6 +103,7 @@ class CardPreemptionBench:
     def __init__(self, server: ApiServer, api: LeasedApi, **preemption: object) -> None:
         self.now = 0.0
         self.server, self.api = server, api
+        self.readiness = ScriptedReadiness()
         self.metrics = ExtenderMetrics("test")
         self.events = ToldEvents(api, self.metrics)
         settings = ExtenderConfiguration.model_validate(
@@ -120,7 +121,7 @@ class CardPreemptionBench:
             reporter=reporter,
             metrics=self.metrics,
             settings=settings,
-            readiness=ScriptedReadiness(),
+            readiness=self.readiness,
             clock=lambda: self.now,
             now_ns=lambda: 0,
         )

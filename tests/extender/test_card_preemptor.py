@@ -184,6 +184,20 @@ async def test_another_holder_of_the_lease_acts_alone() -> None:
         assert bench.api.evicted == []
 
 
+async def test_the_metric_of_the_leader_is_0_while_it_is_not_ready() -> None:
+    async with open_bench(a_node(), *half_full(), URGENT) as bench:
+
+        def read_metric() -> float:
+            (family,) = bench.metrics.card_preemption_leader.collect()
+            return family.samples[0].value
+
+        await refuse_urgent(bench)
+        assert read_metric() == 1
+        bench.readiness.problem = "stale"
+        await bench.pass_time(1)
+        assert read_metric() == 0
+
+
 async def test_a_new_process_waits_for_the_victims_of_an_earlier_one() -> None:
     async with open_bench(a_node(), *half_full(), URGENT) as bench:
         await refuse_urgent(bench)
@@ -268,3 +282,6 @@ async def test_a_scheduler_that_asks_about_nodes_without_victims_is_left_alone()
         bench.now += 10  # its answer is forgotten by then
         await refuse_urgent(bench)
         assert bench.api.evicted == []
+        bench.now += 3600  # it may be an older version by then
+        await refuse_urgent(bench)
+        assert bench.api.evicted == ["n0"]
