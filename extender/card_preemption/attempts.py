@@ -12,7 +12,7 @@ IN_VAIN_SECONDS = 60.0
 
 
 @dataclass(slots=True)
-class Attempt:
+class PlanAttempt:
     """What is remembered of one waiting pod."""
 
     next_at: float = 0.0

@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from extender.card_preemption.attempts import Attempt, Service
+from extender.card_preemption.attempts import PlanAttempt, Service
 from extender.card_preemption.card_planner import CALL_SECONDS, CardPlan, CardPlanner, NoPlan
 from extender.card_preemption.eviction_budget import EvictionBudget
 from extender.card_preemption.refused_calls import RefusedCall, RefusedCalls
@@ -97,7 +97,7 @@ class CardPreemptor:
         self._clock = clock
         self._planner = CardPlanner(ledger, nominator, api)
         self._budget = EvictionBudget(settings, clock=clock)
-        self._attempts: dict[str, Attempt] = {}
+        self._attempts: dict[str, PlanAttempt] = {}
         self._services: dict[str, Service] = {}
         self._abler_schedulers: dict[str, float] = {}
         """Schedulers that ask about nodes without victims, too, and when they did last: the verb preempt serves their pods."""
@@ -179,7 +179,7 @@ class CardPreemptor:
         return self._planner.needs_victims(pod, plan.node_name, leaving_uids=evicted)
 
     def _is_due(self, pod: Pod, call: RefusedCall) -> bool:
-        attempt = self._attempts.setdefault(pod.uid, Attempt())
+        attempt = self._attempts.setdefault(pod.uid, PlanAttempt())
         return (
             self._clock() >= max(call.waits_since + PATIENCE_SECONDS, attempt.next_at)
             and not self.is_served(pod.uid)
@@ -217,13 +217,13 @@ class CardPreemptor:
             await self._begin_service(plan)
 
     def _put_off(self, pod: Pod, reason: str) -> None:
-        attempt = self._attempts.setdefault(pod.uid, Attempt())
+        attempt = self._attempts.setdefault(pod.uid, PlanAttempt())
         attempt.failures += 1
         attempt.next_at = self._clock() + BACKOFF.compute_seconds(attempt.failures)
         if reason:
             self._events.record_pod_event(pod, EventReason.NOT_PREEMPTING, f"no pod is evicted for it: {reason}")
 
-    def _await_end(self, attempt: Attempt, node_name: str) -> None:
+    def _await_end(self, attempt: PlanAttempt, node_name: str) -> None:
         """Pods are ending there that make room, evicted perhaps by an extender before this one."""
         now = self._clock()
         attempt.next_at = now + PATIENCE_SECONDS
@@ -282,7 +282,7 @@ class CardPreemptor:
         if service.gone_at is None and not self._has_ending_pods(plan):
             service.gone_at = now
         if now >= service.deadline:
-            self._attempts[pod.uid] = Attempt(next_at=now + IN_VAIN_PAUSE_SECONDS)
+            self._attempts[pod.uid] = PlanAttempt(next_at=now + IN_VAIN_PAUSE_SECONDS)
             self._end_service(service, "in_vain")
             await self._nominate(pod, "")
             return
@@ -339,7 +339,7 @@ class CardPreemptor:
                 return
             service.left.remove(victim)
             service.is_begun = True
-            self._attempts.setdefault(service.plan.pod.uid, Attempt()).withdrawals = 0
+            self._attempts.setdefault(service.plan.pod.uid, PlanAttempt()).withdrawals = 0
             self._note_eviction(service.plan, victim)
 
     def _note_eviction(self, plan: CardPlan, victim: Pod) -> None:
@@ -351,7 +351,7 @@ class CardPreemptor:
 
     async def _give_up(self, service: Service) -> None:
         """No victim is needed now. The node is as good as before."""
-        attempt = self._attempts.setdefault(service.plan.pod.uid, Attempt())
+        attempt = self._attempts.setdefault(service.plan.pod.uid, PlanAttempt())
         attempt.next_at = self._clock() + PATIENCE_SECONDS
         await self._drop_service(service)
 

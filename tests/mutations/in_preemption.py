@@ -44,8 +44,8 @@ PREEMPTIONS: Mapping[str, Mutation] = {
     ),
     "a pod for which others were evicted in vain begins again": Mutation(
         PREEMPTOR_FILE,
-        "self._attempts[pod.uid] = Attempt(next_at=now + IN_VAIN_PAUSE_SECONDS)",
-        "self._attempts[pod.uid] = Attempt()",
+        "self._attempts[pod.uid] = PlanAttempt(next_at=now + IN_VAIN_PAUSE_SECONDS)",
+        "self._attempts[pod.uid] = PlanAttempt()",
         f"{PREEMPTOR}::test_for_a_pod_that_was_not_bound_no_pod_is_evicted_again_soon",
     ),
     "a card is forgotten with the scheduler's nomination": Mutation(
