@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -16,11 +16,15 @@ from extender.state import pod_groups
 from extender.state.pod_groups import PodGroups, PodGroupSink, PodGroupWatcher
 from tests.fakes.api import FakeKubeApi
 from vrampack.cards.pod_group import GroupKey, GroupKind
+from vrampack.kube.aio_client import Configuration
+from vrampack.kube.client import Api
+from vrampack.kube.credentials import Credentials
 from vrampack.kube.errors import NoAnswerError, RefusedError
 from vrampack.kube.objects import PodObject, to_pod
 from vrampack.kube.pod_groups import PodGroupObject
 from vrampack.kube.reflector import ObjectReference
 from vrampack.kube.watch_reader import ByteStream
+from vrampack.simulator.apiserver import ApiServer
 
 OWN: GroupKind = "podgroups.scheduling.k8s.io"
 PLUGIN: GroupKind = "podgroups.scheduling.x-k8s.io"
@@ -116,3 +120,22 @@ async def test_a_kind_is_watched_once_the_api_server_has_it(
     assert [each.getMessage() for each in caplog.records] == [
         f"pod groups not read kind={OWN} problem=the account lacks list and watch; apply the roles"
     ]
+
+
+@pytest.mark.parametrize("kind", get_args(GroupKind))
+async def test_an_api_server_without_the_kind_is_not_taken_for_another_server(kind: GroupKind) -> None:
+    """It answers in plain text, as a balancer would."""
+    codes: list[int] = []
+
+    def observe(*, code: int, **_: object) -> None:
+        codes.append(code)
+
+    async with ApiServer() as server:
+        api = Api(Credentials(Configuration(host=server.url)), observe=observe)
+        with pytest.raises(RefusedError, match="404"):
+            await api.list_page(kind, limit=1)
+        with pytest.raises(RefusedError, match="404"):
+            async with api.watch(kind, "1", server_seconds=1, silence_seconds=1):
+                pass
+        await api.close()
+    assert codes == [HTTPStatus.NOT_FOUND] * 2

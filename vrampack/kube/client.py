@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing
 from http import HTTPStatus
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 import msgspec
 
@@ -36,6 +36,8 @@ from vrampack.kube.watch_reader import ByteStream
 
 Resource = Literal["pods", "nodes", "namespaces", "leases"] | GroupKind
 
+OPTIONAL_RESOURCES = frozenset({"deviceclasses", "resourceslices", *get_args(GroupKind)})
+"""Many API servers have none of these. That they do not know such a path is a refusal with 404."""
 DEFAULT_TIMEOUT_SECONDS = 30.0
 SUCCESS = ("Status", "")
 """The answer to a call that has an effect and makes no object."""
@@ -155,7 +157,9 @@ class Api:
             if code == HTTPStatus.OK:
                 raise BrokenWatchError(text) from error
             raise (UnreachableError if error.errno == errno.ECONNREFUSED else NoAnswerError)(text) from error
-        except ForeignAnswerError:
+        except ForeignAnswerError as error:
+            if isinstance(error, UnknownPathError) and resource in OPTIONAL_RESOURCES:
+                raise RefusedError(HTTPStatus.NOT_FOUND, "", str(error)) from error
             code = FOREIGN_CODE
             raise
         finally:
@@ -338,10 +342,7 @@ class Api:
     ) -> bytes:
         """A list of objects of dynamic resource allocation (DRA)."""
         path = f"/apis/resource.k8s.io/v1/{resource}"
-        try:
-            return await self._call("GET", path, resource, query=query, seconds=timeout_seconds, max_bytes=max_bytes)
-        except UnknownPathError as error:
-            raise RefusedError(HTTPStatus.NOT_FOUND, "", str(error)) from error
+        return await self._call("GET", path, resource, query=query, seconds=timeout_seconds, max_bytes=max_bytes)
 
     async def _get_object(self, path: str, resource: str, kind: str, name: str, timeout_seconds: float) -> bytes | None:
         """One object as the API server has it now; None when the API server says that this very object is not there."""
@@ -388,7 +389,9 @@ class Api:
                 why = str(error) or f"no connection was free or could be made within {seconds:g} s"
                 raise UnsentError(f"{verb} {resource}: not sent: {why}") from error
             raise NoAnswerError(f"{verb} {resource}: {_describe_error(error)}") from error
-        except ForeignAnswerError:
+        except ForeignAnswerError as error:
+            if isinstance(error, UnknownPathError) and resource in OPTIONAL_RESOURCES:
+                raise RefusedError(HTTPStatus.NOT_FOUND, "", str(error)) from error
             code = FOREIGN_CODE
             raise
         finally:
