@@ -65,7 +65,7 @@ class GroupFit:
 
     def find_shortfall(self, pod: Pod) -> GroupShortfall | None:
         """Why the group of this unbound pod cannot be whole; None if it may be, or the pod is in no group that must be."""
-        minimum = None if pod.group is None else self._groups.get_minimum(pod.group)
+        minimum = None if pod.group is None else self._find_minimum(pod.group)
         if pod.group is None or minimum is None:
             return None
         members = self._ledger.list_group(pod.group)
@@ -81,12 +81,17 @@ class GroupFit:
             return None
         return GroupShortfall(len(waiting), len(waiting) - missing, needed)
 
+    def _find_minimum(self, group: GroupKey) -> int | None:
+        """How many pods that ask for memory must start together; those that do not may be the others."""
+        minimum = self._groups.get_minimum(group)
+        return None if minimum is None else minimum - self._ledger.count_companions(group)
+
     def _is_placed(self, pod: Pod) -> bool:
         return bool(pod.node_name) or self._ledger.places.get_reservation(pod.uid) is not None
 
     def list_in_vain(self, group: GroupKey) -> list[str]:
         """The members that hold places of no use, because too few members have one; nominated ones are not among them."""
-        minimum, members = self._groups.get_minimum(group), self._ledger.list_group(group)
+        minimum, members = self._find_minimum(group), self._ledger.list_group(group)
         if minimum is None or len(members) < minimum:
             return []
         held = [place for pod in members if (place := self._ledger.places.get_held_place(pod.uid)) is not None]

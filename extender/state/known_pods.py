@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, KeysView, Mapping, ValuesView
+from collections.abc import Collection, Iterable, Mapping, ValuesView
 from typing import NamedTuple
 
 from extender.state.namespaces import PlacementInForce
@@ -29,13 +29,16 @@ class KnownPods:
         """How many pods of each priority are bound."""
         self._unbound: dict[str, None] = {}
         self._by_group: defaultdict[GroupKey, dict[str, None]] = defaultdict(dict)
+        self._companions: dict[str, GroupKey] = {}
+        """The groups of pods that are not known otherwise, because they hold no memory."""
+        self._companion_counts: Counter[GroupKey] = Counter()
 
     def get_pod(self, uid: str) -> Pod | None:
         return self._pods.get(uid)
 
-    def list_uids(self) -> KeysView[str]:
-        """A live view."""
-        return self._pods.keys()
+    def list_uids(self) -> frozenset[str]:
+        """Those of companions too."""
+        return frozenset(self._pods).union(self._companions)
 
     def list_pods(self) -> ValuesView[Pod]:
         """A live view."""
@@ -56,6 +59,16 @@ class KnownPods:
     def list_in_group(self, group: GroupKey) -> list[Pod]:
         return [self._pods[uid] for uid in self._by_group.get(group, ())]
 
+    def count_companions(self, group: GroupKey) -> int:
+        """How many pods of the group hold no memory, and have not finished."""
+        return self._companion_counts[group]
+
+    def put_companion(self, uid: str, group: GroupKey) -> None:
+        """The pod holds no memory, but starts together with others that may."""
+        self._remove_companion(uid)
+        self._companions[uid] = group
+        self._companion_counts[group] += 1
+
     def select_pods(self, uids: Iterable[str]) -> list[Pod]:
         """The pods with these uids, which must all be known."""
         return [self._pods[uid] for uid in uids]
@@ -74,6 +87,7 @@ class KnownPods:
     def put_pod(self, pod: Pod) -> Pod | None:
         """Add or replace the pod. Returns what was known of it."""
         known = self._pods.get(pod.uid)
+        self._remove_companion(pod.uid)
         self._pods[pod.uid] = pod
         if known is not None and known.group not in (None, pod.group):
             self._leave_group(known.group, pod.uid)
@@ -92,12 +106,20 @@ class KnownPods:
     def remove_pod(self, uid: str) -> Pod | None:
         """Remove the pod. Returns what was known of it."""
         pod = self._pods.pop(uid, None)
+        self._remove_companion(uid)
         self._unbound.pop(uid, None)
         if pod is not None and pod.node_name:
             self._leave_node(pod)
         if pod is not None and pod.group is not None:
             self._leave_group(pod.group, uid)
         return pod
+
+    def _remove_companion(self, uid: str) -> None:
+        group = self._companions.pop(uid, None)
+        if group is not None:
+            self._companion_counts[group] -= 1
+            if not self._companion_counts[group]:
+                del self._companion_counts[group]
 
     def _leave_node(self, pod: Pod) -> None:
         self._bound.remove_pod(pod.node_name, pod.uid)

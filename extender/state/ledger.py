@@ -165,6 +165,10 @@ class Ledger:
         """The pods of a group that ask for memory, bound and unbound."""
         return self._pods.list_in_group(group)
 
+    def count_companions(self, group: GroupKey) -> int:
+        """How many other pods of the group have not finished: they need no cards."""
+        return self._pods.count_companions(group)
+
     def list_unbound_pods(self) -> list[Pod]:
         return self._pods.list_unbound()
 
@@ -258,7 +262,7 @@ class Ledger:
     def begin_list(self) -> RelistBaseline:
         """Call before requesting the first page of a list of all pods."""
         self._fetched.clear()
-        return RelistBaseline(frozenset(self._pods.list_uids()), frozenset(each.pod.uid for each in self.places))
+        return RelistBaseline(self._pods.list_uids(), frozenset(each.pod.uid for each in self.places))
 
     def update_listed_pod(self, pod: Pod) -> None:
         """A list overrides the watch before it: it may even take back a binding (a restored backup)."""
@@ -361,6 +365,8 @@ class Ledger:
     def _put_pod(self, pod: Pod) -> None:
         if pod.is_finished or not pod.can_hold_memory:
             self.remove_pod(pod.uid)
+            if pod.group is not None and not pod.is_finished:
+                self._pods.put_companion(pod.uid, pod.group)
             return
         pod = self.in_force.resolve_pod(pod)
         known = self._pods.put_pod(pod)

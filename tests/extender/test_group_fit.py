@@ -115,6 +115,23 @@ def test_a_member_that_is_already_reserved_is_not_counted_twice() -> None:
     assert (refuse(desk, "m1", 9), refuse(desk, "m2", 9)) == ("", "")
 
 
+def test_pods_that_ask_for_no_memory_may_be_among_those_that_start() -> None:
+    """A launcher and two of three workers."""
+    desk = start_desk(16, 16, 8)
+    launcher = replace(ledger_pod("launcher"), request=None, group=GROUP)
+    for pod, want in ((launcher, ""), (replace(launcher, is_finished=True), REFUSED), (launcher, "")):
+        desk.ledger.update_pod(pod)
+        names = add_members(desk, 9, 9, 9)
+        assert refuse(desk, "m0", 9) == want
+    assert refuse(desk, "m1", 9) == ""
+    desk.filter_names("other", 4)
+    assert list_held(desk) == ["m0", "m1"]  # with the launcher they are enough
+    desk.ledger.end_list(desk.ledger.begin_list(), {"launcher", *names})
+    assert refuse(desk, "m0", 9) == ""
+    desk.ledger.end_list(desk.ledger.begin_list(), set(names))
+    assert refuse(desk, "m0", 9) == REFUSED
+
+
 def test_a_group_that_is_whole_takes_more_pods_one_by_one() -> None:
     desk = start_desk(16, 16, 8, minimum=2)
     add_members(desk, 9, 9, 9, 4)

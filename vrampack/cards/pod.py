@@ -40,7 +40,7 @@ class Pod:
     may_bind_late: bool = False
     """Whether a scheduler may wait long before it binds it: for a volume, a resource claim or the rest of its group."""
     group: GroupKey | None = None
-    """The group whose pods its scheduler starts together; None without one, and for a pod that requests nothing."""
+    """The group whose pods its scheduler starts together; None without one."""
     failed_attempt: str = ""
     """Why no scheduler could place it, by its PodScheduled condition, as a digest; empty if none has said so."""
     is_gated: bool = False

@@ -308,7 +308,7 @@ def to_pod(
         scheduler_name=pod.spec.scheduler_name or "",
         rule_labels=_select_labels(labels, label_keys) if label_keys else (),
         may_bind_late=is_waiting and may_bind_late(pod.spec, labels),
-        group=None if request is None else read_group(pod.spec, pod.metadata.namespace, labels),
+        group=read_group(pod.spec, pod.metadata.namespace, labels),
         failed_attempt=read_failed_attempt(conditions.get("PodScheduled")),
         is_gated=bool(pod.spec.scheduling_gates),
     )
