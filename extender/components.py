@@ -260,6 +260,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
         resource=resource,
         generations=generations,
         by_card=card_preemptor,
+        group_fit=group_fit,
     )
     on_fault = cache_rebuild.on_fault
     return Components(

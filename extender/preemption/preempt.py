@@ -18,6 +18,7 @@ from typing import Protocol
 
 from extender.metrics import ExtenderMetrics
 from extender.preemption.node_victims import NodeVictims
+from extender.state.group_fit import GroupFit
 from extender.state.ledger import Ledger
 from extender.state.nominator import Nominator
 from extender.state.sync import ReadinessCheck
@@ -63,6 +64,7 @@ class Preemption:
         resource: str,
         generations: ConfigurationGeneration,
         by_card: CardPreemptions,
+        group_fit: GroupFit,
     ) -> None:
         self._ledger = ledger
         self._nominator = nominator
@@ -73,6 +75,7 @@ class Preemption:
         self._resource = resource
         self._generations = generations
         self._by_card = by_card
+        self._group_fit = group_fit
         self._one_call = asyncio.Lock()
 
     async def preempt(self, body: bytes) -> VerbResponse:
@@ -114,7 +117,7 @@ class Preemption:
         is_going: dict[str, bool] = {}
         has_empty = any(not victims.pods for victims in proposal.victims.values())
         self._by_card.note_proposal(proposed_pod.scheduler_name, has_empty=has_empty)
-        names: Collection[str] = found if proposal.may_preempt and not self._by_card.is_served(pod.uid) else ()
+        names: Collection[str] = found if proposal.may_preempt and self._may_gain(pod) else ()
         while names:
             # Each pass is shorter than the one before: it evaluates only the nodes that changed meanwhile.
             generation = self._ledger.generation
@@ -135,6 +138,10 @@ class Preemption:
             )
             self._listener.on_evictions_expected()
         return victims_by_node
+
+    def _may_gain(self, pod: Pod) -> bool:
+        """Not while others are evicted for it, and not if its group stays too small after all evictions."""
+        return not self._by_card.is_served(pod.uid) and self._group_fit.find_shortfall(pod) is None
 
     def _list_changed_nodes(self, generation: int, names: Collection[str]) -> Collection[str]:
         """The named nodes that changed after this generation of the ledger."""

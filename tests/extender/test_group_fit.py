@@ -106,6 +106,17 @@ def test_a_group_for_which_others_may_be_evicted_is_not_refused() -> None:
         assert refuse(desk, "m0", 9) == want
 
 
+@pytest.mark.parametrize(("minimum", "victims"), [(2, {"a": ["low0"]}), (3, {})])
+async def test_nobody_is_evicted_for_a_group_that_still_would_not_fit(minimum: int, victims: dict[str, Any]) -> None:
+    """All three cards would come free, but no member asks for so little as the third one has."""
+    desk = start_desk(16, 16, 8, minimum=minimum)
+    for number in range(2):
+        desk.add_bound_pod(f"low{number}", "a", 16, card=number)
+    for number in range(3):
+        desk.ledger.update_pod(replace(ledger_pod(f"m{number}", units=9, priority=10), group=GROUP))
+    assert await desk.preempt("m0", 9, {"a": ["low0"]}, priority=10) == victims
+
+
 def test_a_member_that_is_already_reserved_is_not_counted_twice() -> None:
     desk = start_desk(16, 16, 16)
     add_members(desk, 9, 9, 9)

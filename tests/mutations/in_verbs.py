@@ -55,8 +55,8 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "a pod that may not preempt does": Mutation(
         "extender/preemption/preempt.py",
-        "names: Collection[str] = found if proposal.may_preempt and not self._by_card.is_served(pod.uid) else ()",
-        "names: Collection[str] = found if not self._by_card.is_served(pod.uid) else ()",
+        "names: Collection[str] = found if proposal.may_preempt and self._may_gain(pod) else ()",
+        "names: Collection[str] = found if self._may_gain(pod) else ()",
         f"{PREEMPTION}::test_a_pod_that_may_not_preempt_is_given_no_node",
     ),
     "preempt answers by what a node was before others had their turn": Mutation(
