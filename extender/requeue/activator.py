@@ -313,7 +313,10 @@ class PodActivator:
         _, pod, rejection = candidate
         if pod.request is None:
             return None
-        if self._group_fit.find_shortfall(pod) is not None:
+        shortfall = self._group_fit.find_shortfall(pod)
+        if pod.group is not None:
+            await asyncio.sleep(0)  # a count of its group takes some milliseconds
+        if shortfall is not None:
             rejection.seen_generation = max(rejection.seen_generation, capacity_generation)
             rejection.placeable_since = None
             return None

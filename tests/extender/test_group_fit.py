@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from extender.rule_settings import RuleSettings
+from extender.state.group_fit import MAX_BUILT
 from tests.extender.scheduler_harness import SchedulerHarness
 from tests.support.builders import ledger_pod
 from vrampack.cards.pod_group import GroupKey, GroupKind
@@ -141,6 +142,25 @@ def test_pods_that_ask_for_no_memory_may_be_among_those_that_start() -> None:
     assert refuse(desk, "m0", 9) == ""
     desk.ledger.end_list(desk.ledger.begin_list(), set(names))
     assert refuse(desk, "m0", 9) == REFUSED
+
+
+def test_a_member_may_ask_for_less_later() -> None:
+    """Its annotations may be changed while it waits, which changes no node."""
+    desk = start_desk(16, 16)
+    for units, want in ((9, REFUSED), (4, "")):
+        add_members(desk, *[units] * 3)
+        assert refuse(desk, "m0", units) == want
+
+
+@pytest.mark.parametrize(("small", "want"), [(MAX_BUILT, REFUSED), (MAX_BUILT + 1, "")])
+def test_a_group_is_tried_where_pods_may_leave_too_many_nodes(small: int, want: str) -> None:
+    """Even if they leave too little: one call must not build a thousand nodes."""
+    desk = SchedulerHarness({"a": (16, 16)} | {f"n{number}": (8,) for number in range(small)})
+    desk.parts.groups.put_minimum(GROUP, 3)
+    for number in range(small):
+        desk.ledger.update_pod(ledger_pod(f"low{number}", units=1, node=f"n{number}", priority=-1, record=None))
+    add_members(desk, 9, 9, 9)
+    assert refuse(desk, "m0", 9) == want
 
 
 def test_a_group_that_is_whole_takes_more_pods_one_by_one() -> None:
