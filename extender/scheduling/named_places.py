@@ -32,6 +32,8 @@ RECENT_SECONDS = 5.0
 MAX_RECENT = 10_000
 IN_VAIN_SECONDS = 5.0
 """How long too few pods of a group of Kubernetes may have places: the scheduler tries all of them in one go, hundreds in a second."""
+IN_VAIN_SECONDS_PER_MEMBER = 0.05
+"""A call for one pod takes the scheduler some milliseconds, and more on a large cluster."""
 MAX_SCHEDULERS = 64
 
 
@@ -149,7 +151,8 @@ class NamedPlaces:
         in_vain = [group for group in own if self._group_fit.list_in_vain(group)]
         self._in_vain_since = {group: self._in_vain_since.get(group, now) for group in in_vain}
         for group, since in self._in_vain_since.items():
-            if now - since >= IN_VAIN_SECONDS:
+            members = len(self._ledger.list_group(group))
+            if now - since >= IN_VAIN_SECONDS + members * IN_VAIN_SECONDS_PER_MEMBER:
                 self._release_places_in_vain(group)
 
     def _release_places_in_vain(self, group: GroupKey) -> None:

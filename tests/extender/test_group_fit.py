@@ -224,11 +224,22 @@ def test_pods_of_coscheduling_wait_for_the_others_one_by_one() -> None:
 
 def test_a_group_that_fails_for_long_gives_its_places_up_though_no_other_pod_is_tried() -> None:
     desk = hold_two_of_three()
-    for seconds, held in ((0, ["m0", "m1"]), (4, ["m0", "m1"]), (2, [])):
+    for seconds, held in ((0, ["m0", "m1"]), (5, ["m0", "m1"]), (0.2, [])):
         desk.seconds += seconds
         desk.filter_names("m0", 9, spec=SPEC, metadata={"resourceVersion": "1"})  # again and again
         desk.parts.places.end_old_holds()
         assert list_held(desk) == held
+
+
+def test_a_large_group_keeps_its_places_while_the_scheduler_tries_it() -> None:
+    desk = SchedulerHarness({f"n{number}": (16,) * 8 for number in range(25)})
+    desk.parts.groups.put_minimum(GROUP, 200)
+    names = add_members(desk, *[9] * 200)
+    for name in names:
+        desk.seconds += 0.04
+        desk.parts.places.end_old_holds()
+        desk.filter_and_prioritize(name, 9, spec=SPEC)
+    assert list_held(desk) == sorted(names)
 
 
 async def test_the_event_and_the_explanation_have_the_numbers() -> None:
