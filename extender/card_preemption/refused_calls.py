@@ -86,7 +86,9 @@ class RefusedCalls:
         pod = self._ledger.get_pod(uid)
         if pod is None:
             return _UNKNOWN, 0, "", uid
-        return (_WAITING if is_waiting(pod) else _RESOLVED), -pod.priority, pod.created_at, uid
+        waiting = _WAITING if pod.group is None else _IN_GROUP
+        return (waiting if is_waiting(pod) else _RESOLVED), -pod.priority, pod.created_at, uid
 
 
-_WAITING, _UNKNOWN, _RESOLVED = range(3)
+_WAITING, _IN_GROUP, _UNKNOWN, _RESOLVED = range(4)
+"""Pods of groups come after others: they are told why nobody is evicted for them, and no more."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from extender.card_preemption.refused_calls import MAX_CALLS, RefusedCalls
 from extender.rule_settings import RuleSettings
 from extender.state.group_fit import MAX_BUILT
 from tests.extender.scheduler_harness import SchedulerHarness
@@ -116,6 +117,16 @@ async def test_nobody_is_evicted_for_a_group_that_still_would_not_fit(minimum: i
     for number in range(3):
         desk.ledger.update_pod(replace(ledger_pod(f"m{number}", units=9, priority=10), group=GROUP))
     assert await desk.preempt("m0", 9, {"a": ["low0"]}, priority=10) == victims
+
+
+def test_pods_of_a_group_do_not_crowd_out_those_that_cards_may_be_cleared_for() -> None:
+    desk = start_desk(16)
+    calls = RefusedCalls(desk.parts.activator, desk.ledger, clock=desk.clock)
+    names = add_members(desk, *[9] * (MAX_CALLS + 1))
+    desk.ledger.update_pod(ledger_pod("single", units=9))
+    for name in (*names, "single"):
+        calls.on_filter_answered(name, ["a"], fits=False)
+    assert next(calls.list_waiting())[0].name == "single"
 
 
 def test_a_member_that_is_already_reserved_is_not_counted_twice() -> None:
