@@ -35,6 +35,7 @@ IN_VAIN_SECONDS = 5.0
 IN_VAIN_SECONDS_PER_MEMBER = 0.05
 """A call for one pod takes the scheduler some milliseconds, and more on a large cluster."""
 MAX_SCHEDULERS = 64
+MAX_WHOLE_GROUPS = 1024
 
 
 class Attempt(NamedTuple):
@@ -71,6 +72,8 @@ class NamedPlaces:
         self._groups_tried: LRUCache[str, GroupKey] = LRUCache(MAX_SCHEDULERS)
         """By scheduler name, the group of the pod that it asked about last."""
         self._in_vain_since: dict[GroupKey, float] = {}
+        self._whole_groups: LRUCache[GroupKey, None] = LRUCache(MAX_WHOLE_GROUPS)
+        """Their attempt has found enough places. If a bind fails then, the other pods go on, and may wait for volumes."""
 
     async def run(self) -> None:
         """End the holds that have lasted too long, once a second, until cancelled."""
@@ -102,6 +105,9 @@ class NamedPlaces:
         self._end_group_before(pod)
         held, recent = self._ledger.places.get_held_place(pod.uid), self._attempts.get(pod.uid)
         self.release_pod(pod.uid, "filtered")
+        if pod.group is not None:
+            self._whole_groups.pop(pod.group, None)
+            self._note_whole_group(pod.group)
         if self._may_bind_late(pod):
             may_hear_of_earlier = recent is not None and recent.pod.failed_attempt == pod.failed_attempt
             if held is not None:
@@ -118,6 +124,8 @@ class NamedPlaces:
             allocation, attempt = allocate_cards(node, scored.cards, pod_request), self._attempts.get(pod.uid)
             may_hear_of_earlier = attempt is not None and attempt.may_hear_of_earlier
             self._ledger.hold_place(pod, node_name, allocation, scored.score, may_hear_of_earlier=may_hear_of_earlier)
+            if pod.group is not None:
+                self._note_whole_group(pod.group)
             return
         indices = tuple(sorted(card.index for card in scored.cards))
         placement = Placement(node_name, indices, scored.score)
@@ -155,7 +163,13 @@ class NamedPlaces:
             if now - since >= IN_VAIN_SECONDS + members * IN_VAIN_SECONDS_PER_MEMBER:
                 self._release_places_in_vain(group)
 
+    def _note_whole_group(self, group: GroupKey) -> None:
+        if self._group_fit.has_enough_places(group):
+            self._whole_groups[group] = None
+
     def _release_places_in_vain(self, group: GroupKey) -> None:
+        if group in self._whole_groups:
+            return
         for uid in self._group_fit.list_in_vain(group):
             self._ledger.release_held_place(uid, "failed")
 

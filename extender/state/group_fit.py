@@ -107,12 +107,18 @@ class GroupFit:
     def list_in_vain(self, group: GroupKey) -> list[str]:
         """The members that hold places of no use, because too few members have one; nominated ones are not among them."""
         minimum, members = self._find_minimum(group), self._ledger.list_group(group)
-        if minimum is None or len(members) < minimum:
+        if minimum is None or len(members) < minimum or self.has_enough_places(group):
             return []
         held = [place for pod in members if (place := self._ledger.places.get_held_place(pod.uid)) is not None]
-        if sum(map(self._is_placed, members)) + len(held) >= minimum:
-            return []
         return [place.pod.uid for place in held if not place.is_confirmed]
+
+    def has_enough_places(self, group: GroupKey) -> bool:
+        """Whether so many of its pods are bound or have a place that they may start."""
+        minimum, places = self._find_minimum(group), self._ledger.places
+        if minimum is None:
+            return False
+        members = self._ledger.list_group(group)
+        return sum(self._is_placed(pod) or places.get_held_place(pod.uid) is not None for pod in members) >= minimum
 
     def _find_missing(self, group: GroupKey, waiting: Collection[Pod]) -> int:
         generations = self._ledger.generation, self._ledger.capacity_generation

@@ -215,6 +215,22 @@ def test_a_group_with_enough_places_keeps_them_beside_other_pods() -> None:
     assert list_held(desk) == ["m0", "m1", "m2"]
 
 
+def test_a_failed_bind_frees_only_its_own_place_until_the_next_attempt() -> None:
+    """The other pods wait for volumes, and the scheduler does not nominate them meanwhile."""
+    desk = hold_two_of_three()
+    desk.filter_names("m2", 9, spec=SPEC)
+    desk.parts.places.end_attempt("m2", desk.seconds)
+    for _ in range(2):
+        desk.filter_names("other", 16)
+        desk.parts.places.end_old_holds()
+        desk.seconds += 6
+        assert list_held(desk) == ["m0", "m1"]
+    desk.add_bound_pod("stranger", "a", 16, card=2)
+    desk.filter_names("m2", 17, spec=SPEC)
+    desk.filter_names("other", 16)
+    assert list_held(desk) == []
+
+
 def test_a_nominated_pod_keeps_its_place() -> None:
     desk = hold_two_of_three()
     desk.ledger.update_pod(
