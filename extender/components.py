@@ -44,6 +44,7 @@ from extender.state.soft_reservations import SoftReservations
 from extender.state.sync import ProblemReporter, ReadinessCheck
 from extender.wire.args import ArgsReader
 from policies.engine.engine import Engine
+from vrampack.cards.pod_group import GroupKey
 from vrampack.kube.client import Api
 from vrampack.kube.leader_lease import LeaderLease
 from vrampack.kube.objects import NodeObject, PodObject
@@ -135,6 +136,9 @@ class LedgerReactions:
             log.exception("pod not counted for the forecast uid=%s", uid)
             self._cache_rebuild.on_fault("mix")
 
+    def on_group_changed(self, group: GroupKey) -> None:
+        self._activator.on_group_changed(group)
+
     def on_pod_resolved(self, uid: str) -> None:
         self._soft_reservations.release_pod(uid)
 
@@ -205,6 +209,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
         readiness=readiness,
         clock=clock,
     )
+    groups.add_listener(activator.on_group_changed)
     refused_calls = RefusedCalls(activator, ledger, clock=clock)
     preemption_lease = build_lease(api, lease_namespace, LEASE_NAME, clock=clock, now_ns=now_ns)
     card_preemptor = CardPreemptor(

@@ -46,7 +46,7 @@ class RefusedCalls:
     def on_filter_called(self, scheduler_name: str) -> None:
         self._activator.on_filter_called(scheduler_name)
 
-    def on_filter_answered(self, uid: str, names: Collection[str], *, fits: bool) -> None:
+    def on_filter_answered(self, uid: str, names: Collection[str], *, fits: bool, for_group: bool = False) -> None:
         if fits:
             self._calls.pop(uid, None)
         elif not self._is_left_out(uid):
@@ -54,7 +54,7 @@ class RefusedCalls:
             self._calls[uid] = RefusedCall(names, now, now if known is None else known.waits_since)
             if len(self._calls) > 2 * MAX_CALLS:
                 self._forget_less_urgent()
-        self._activator.on_filter_answered(uid, names, fits=fits)
+        self._activator.on_filter_answered(uid, names, fits=fits, for_group=for_group)
 
     def leave_out(self, pod: Pod) -> None:
         """Forget the calls for this pod until it changes: it would take the place of one that can be helped."""

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from extender.metrics import ExtenderMetrics
 from extender.requeue.dry_run import DryRun
+from extender.requeue.group_waits import GroupWaits
 from extender.requeue.unschedulable_pods import Rejection, UnschedulablePods, is_waiting
 from extender.state.group_fit import GroupFit
 from extender.state.ledger import Ledger
@@ -30,6 +31,7 @@ from extender.state.sync import ReadinessCheck
 from policies.engine.engine import Engine
 from policies.trial_placement import Placement
 from vrampack.cards.pod import Pod
+from vrampack.cards.pod_group import GroupKey
 from vrampack.cards.request import CardRequest, PodRequest
 from vrampack.kube.errors import NoAnswerError, RefusedError
 from vrampack.kube.retry_backoff import extend_pause
@@ -100,11 +102,11 @@ class PodActivator:
         self._engine = engine
         self._nominator = nominator
         self._pods = pods
-        self._group_fit = group_fit
         self._metrics = metrics
         self._readiness = readiness
         self._clock = clock
         self._unschedulable_pods = UnschedulablePods()
+        self._group_waits = GroupWaits(ledger, group_fit, self._unschedulable_pods)
         self._activations: dict[str, Activation] = {}
         self._wake_up = asyncio.Event()
         self._api_paused_until = 0.0
@@ -125,6 +127,11 @@ class PodActivator:
         if uid in self._unschedulable_pods:
             self._wake_up.set()
 
+    def on_group_changed(self, group: GroupKey) -> None:
+        """It has other pods, or more or fewer of them must start together."""
+        if self._group_waits.reconsider_group(group):
+            self._wake_up.set()
+
     def on_evictions_expected(self) -> None:
         """Preempt was answered: pods that are rejected because of it must be activated when it ends."""
         self._wake_up.set()
@@ -142,8 +149,8 @@ class PodActivator:
             self._adopt_deadline = now + MAX_ADOPT_SECONDS
         self._filter_called_at = now
 
-    def on_filter_answered(self, uid: str, names: Collection[str], *, fits: bool) -> None:
-        """Filter answered for this pod: whether it fits any of these nodes."""
+    def on_filter_answered(self, uid: str, names: Collection[str], *, fits: bool, for_group: bool = False) -> None:
+        """Filter answered for this pod: whether it fits any of these nodes, and if not, whether that is `for_group`."""
         now = self._clock()
         activation = self._activations.get(uid)
         if fits:
@@ -155,7 +162,8 @@ class PodActivator:
                 activation.has_passed = True
                 self._wake_up.set()
             return
-        self._unschedulable_pods.reject_pod(uid, self._ledger.capacity_generation, now)
+        rejection = self._unschedulable_pods.reject_pod(uid, self._ledger.capacity_generation, now)
+        rejection.waits_for_group = for_group
         if activation is not None:
             # The scheduler leaves a node out of its call for reasons of its own.
             self._end_activation(uid, "refused", backs_off=activation.placement.node_name not in names)
@@ -259,6 +267,8 @@ class PodActivator:
                 continue
             if pod.scheduler_name not in self._schedulers or now < rejection.retry_at:
                 continue
+            if await self._group_waits.must_wait(pod, rejection, newest):
+                continue
             urgency = (
                 now < rejection.backs_off_until,
                 -pod.priority,
@@ -312,13 +322,6 @@ class PodActivator:
     ) -> Activation | None:
         _, pod, rejection = candidate
         if pod.request is None:
-            return None
-        shortfall = self._group_fit.find_shortfall(pod)
-        if pod.group is not None:
-            await asyncio.sleep(0)  # a count of its group takes some milliseconds
-        if shortfall is not None:
-            rejection.seen_generation = max(rejection.seen_generation, capacity_generation)
-            rejection.placeable_since = None
             return None
         policy = self._engine.choose_policy(pod.request)
         avoided_nodes = rejection.avoided_nodes if now < rejection.backs_off_until else ()

@@ -38,6 +38,8 @@ class Rejection:
     backs_off_until: float = 0.0
     """Until then it is not activated for a node of `avoided_nodes`."""
     avoided_nodes: frozenset[str] = frozenset()
+    waits_for_group: bool = False
+    """It was refused because too few pods of its group find cards."""
     retry_at: float = 0.0
     """The API server failed to take its activation, which is not retried before then."""
 
@@ -66,7 +68,7 @@ class UnschedulablePods:
     def get_rejection(self, uid: str) -> Rejection | None:
         return self._rejections.get(uid)
 
-    def reject_pod(self, uid: str, capacity_generation: int, now: float) -> None:
+    def reject_pod(self, uid: str, capacity_generation: int, now: float) -> Rejection:
         """Filter rejected the pod, knowing all capacity gained up to this generation."""
         known = self._rejections.pop(uid, None)
         self._rejections[uid] = rejection = Rejection(capacity_generation, now)
@@ -80,6 +82,7 @@ class UnschedulablePods:
             rejection.retry_at = known.retry_at
         elif len(self._rejections) > MAX_UNSCHEDULABLE_PODS:
             del self._rejections[next(iter(self._rejections))]
+        return rejection
 
     def admit_pod(self, uid: str, now: float) -> bool:
         """The pod passed filter. True when only the scheduler's flush can have made the scheduler ask."""

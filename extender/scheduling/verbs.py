@@ -55,8 +55,8 @@ class FilterListener(Protocol):
     def on_filter_called(self, scheduler_name: str) -> None:
         """A scheduler of this name asked about some pod, ours or not."""
 
-    def on_filter_answered(self, uid: str, names: Collection[str], *, fits: bool) -> None:
-        """Whether this pod, which asks for memory, fits any of these nodes."""
+    def on_filter_answered(self, uid: str, names: Collection[str], *, fits: bool, for_group: bool = False) -> None:
+        """Whether this pod, which asks for memory, fits any of these nodes, and if not, whether that is `for_group`."""
 
 
 class Verbs:
@@ -200,7 +200,7 @@ class Verbs:
         outcome = self._engine.filter_nodes(names, pod_request, uid)
         shortfall = self._group_fit.find_shortfall(scheduling_request.pod) if outcome.passed else None
         if shortfall is not None:
-            self._listener.on_filter_answered(uid, names, fits=False)
+            self._listener.on_filter_answered(uid, names, fits=False, for_group=True)
             self._events.record_pod_event(scheduling_request.pod, EventReason.GROUP_DOES_NOT_FIT, str(shortfall))
             return self._build_filter_response(outcome.with_all_refused(UnfitReason.GROUP))
         self._listener.on_filter_answered(uid, names, fits=bool(outcome.passed))

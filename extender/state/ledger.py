@@ -367,6 +367,7 @@ class Ledger:
             self.remove_pod(pod.uid)
             if pod.group is not None and not pod.is_finished:
                 self._pods.put_companion(pod.uid, pod.group)
+                self._changes.tell_group_changed(pod.group)
             return
         pod = self.in_force.resolve_pod(pod)
         known = self._pods.put_pod(pod)
@@ -375,6 +376,10 @@ class Ledger:
             self.mark_node_changed(pod.node_name)
         if known is None and not pod.node_name:
             self._changes.tell_pod_added(pod.uid)
+        if pod.group is not None and (
+            known is None or (known.node_name, known.request) != (pod.node_name, pod.request)
+        ):
+            self._changes.tell_group_changed(pod.group)
         if pod.node_name or self.places.hear_of(pod):
             touched |= self._end_place(pod.uid, "bound" if pod.node_name else "failed")
         for name in touched:

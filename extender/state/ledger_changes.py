@@ -8,6 +8,7 @@ from itertools import takewhile
 from extender.state.ledger_listener import LedgerListener
 from extender.state.ledger_problems import LedgerProblem
 from policies.engine.change_log import NodeChangeLog
+from vrampack.cards.pod_group import GroupKey
 
 
 class LedgerChanges:
@@ -63,6 +64,10 @@ class LedgerChanges:
     def tell_pod_added(self, uid: str) -> None:
         for listener in self._listeners:
             listener.on_pod_added(uid)
+
+    def tell_group_changed(self, group: GroupKey) -> None:
+        for listener in self._listeners:
+            listener.on_group_changed(group)
 
     def tell_pod_resolved(self, uid: str) -> None:
         for listener in self._listeners:

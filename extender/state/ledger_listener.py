@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from extender.state.ledger_problems import LedgerProblem
+from vrampack.cards.pod_group import GroupKey
 
 
 class LedgerListener(Protocol):
@@ -18,6 +19,9 @@ class LedgerListener(Protocol):
 
     def on_pod_added(self, uid: str) -> None:
         """A new unbound pod is known."""
+
+    def on_group_changed(self, group: GroupKey) -> None:
+        """A pod of the group came, was bound or asks for something else."""
 
     def on_pod_resolved(self, uid: str) -> None:
         """The pod is bound or terminating, or is gone: it no longer needs a place."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import get_args
 
@@ -34,22 +34,30 @@ class PodGroups:
 
     def __init__(self) -> None:
         self._minimums: dict[GroupKey, int] = {}
+        self._listeners: list[Callable[[GroupKey], None]] = []
+
+    def add_listener(self, on_changed: Callable[[GroupKey], None]) -> None:
+        """Call it with each group whose minimum changes from now on."""
+        self._listeners.append(on_changed)
 
     def get_minimum(self, group: GroupKey) -> int | None:
         return self._minimums.get(group)
 
     def put_minimum(self, group: GroupKey, minimum: int | None) -> None:
         """`minimum`: None if its pods may start one by one, or it is gone."""
+        if minimum == self._minimums.get(group):
+            return
         if minimum is None:
-            self._minimums.pop(group, None)
+            del self._minimums[group]
         else:
             self._minimums[group] = minimum
+        for on_changed in self._listeners:
+            on_changed(group)
 
     def keep_listed(self, kind: GroupKind, listed: set[GroupKey]) -> None:
         """Forget the other groups of this kind."""
-        self._minimums = {
-            group: minimum for group, minimum in self._minimums.items() if group.kind != kind or group in listed
-        }
+        for group in [each for each in self._minimums if each.kind == kind and each not in listed]:
+            self.put_minimum(group, None)
 
 
 class PodGroupSink:

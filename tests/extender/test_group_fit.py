@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -294,6 +295,51 @@ async def test_its_pods_are_activated_when_the_group_fits() -> None:
     assert await list_activated(desk) == []
     desk.ledger.remove_pod("y")
     assert await list_activated(desk) == names
+
+
+async def test_its_pods_are_activated_on_cards_that_were_free_all_the_time() -> None:
+    desk = SchedulerHarness({"a": (16, 16), "b": (16,)})
+    desk.parts.groups.put_minimum(GROUP, 3)
+    desk.add_bound_pod("x", "b", 16)
+    names = add_members(desk, 9, 9, 9)
+    for name in names:
+        desk.filter_names(name, 9, spec=SPEC)
+    desk.ledger.remove_pod("x")
+    assert await list_activated(desk) == names
+
+
+def lower_the_minimum(desk: SchedulerHarness) -> None:
+    desk.parts.groups.put_minimum(GROUP, 2)
+
+
+def delete_the_group(desk: SchedulerHarness) -> None:
+    desk.parts.groups.keep_listed(GROUP.kind, set())
+
+
+def add_a_small_member(desk: SchedulerHarness) -> None:
+    desk.ledger.update_pod(replace(ledger_pod("m3", units=4), group=GROUP))
+
+
+def add_a_launcher(desk: SchedulerHarness) -> None:
+    desk.ledger.update_pod(replace(ledger_pod("launcher"), request=None, group=GROUP))
+
+
+def ask_for_less(desk: SchedulerHarness) -> None:
+    add_members(desk, 9, 9, 4)
+
+
+CHANGES = (lower_the_minimum, delete_the_group, add_a_small_member, add_a_launcher, ask_for_less)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_its_pods_are_activated_when_the_group_is_another_one(change: Callable[[SchedulerHarness], None]) -> None:
+    """No node gains room by that."""
+    desk = start_desk(16, 16, 8)
+    for name in add_members(desk, 9, 9, 9):
+        assert refuse(desk, name, 9) == REFUSED
+    assert await list_activated(desk) == []
+    change(desk)
+    assert {"m0", "m1"} <= set(await list_activated(desk))
 
 
 async def list_activated(desk: SchedulerHarness) -> list[str]:

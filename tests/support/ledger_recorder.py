@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from extender.state.ledger_problems import LedgerProblem
+from vrampack.cards.pod_group import GroupKey
 
 
 class LedgerRecorder:
@@ -23,6 +24,9 @@ class LedgerRecorder:
 
     def on_pod_added(self, uid: str) -> None:
         self.added.append(uid)
+
+    def on_group_changed(self, group: GroupKey) -> None:
+        """Not recorded."""
 
     def on_pod_resolved(self, uid: str) -> None:
         self.resolved.append(uid)
