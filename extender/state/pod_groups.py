@@ -1,7 +1,7 @@
 """How many pods of a group must start together, as the PodGroup says: of Kubernetes 1.36, or of the plugin Coscheduling.
 
     the API server has the kind --> all groups are listed, then watched
-    it does not, or we may not  --> asked again every five minutes; no group is known
+    it does not, or we may not  --> asked again every five minutes; no group is known, even if some were before
 
 Of a group that is not known, or whose pods may start one by one, no pod is refused for the others.
 """
@@ -112,6 +112,16 @@ class PodGroupWatcher:
                 group.create_task(self._follow_kind(kind))
 
     async def _follow_kind(self, kind: GroupKind) -> None:
+        sink = PodGroupSink(self._groups, kind, self._metrics)
+        while True:
+            await self._wait_for_kind(kind)
+            try:
+                await Reflector(self._api, kind, PodGroupObject, sink, is_optional=True).run()
+            except RefusedError as error:
+                log.warning("pod groups no longer read kind=%s error=%s", kind, error)
+            self._groups.keep_listed(kind, set())
+
+    async def _wait_for_kind(self, kind: GroupKind) -> None:
         is_reported = False
         while (status := await self._probe_kind(kind)) != HTTPStatus.OK:
             if status == HTTPStatus.FORBIDDEN and not is_reported:
@@ -121,7 +131,6 @@ class PodGroupWatcher:
                 )
             seconds = PROBE_INTERVAL_SECONDS if status else RETRY_SECONDS
             await asyncio.sleep(seconds * random.uniform(0.8, 1))  # noqa: S311 - spreads load, hides nothing
-        await Reflector(self._api, kind, PodGroupObject, PodGroupSink(self._groups, kind, self._metrics)).run()
 
     async def _probe_kind(self, kind: GroupKind) -> int:
         """The status of a list of one group; 0 without an answer."""

@@ -16,6 +16,7 @@ from extender.state import pod_groups
 from extender.state.pod_groups import PodGroups, PodGroupSink, PodGroupWatcher
 from tests.fakes.api import FakeKubeApi
 from vrampack.cards.pod_group import GroupKey, GroupKind
+from vrampack.kube import reflector
 from vrampack.kube.aio_client import Configuration
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import Credentials
@@ -120,6 +121,30 @@ async def test_a_kind_is_watched_once_the_api_server_has_it(
     assert [each.getMessage() for each in caplog.records] == [
         f"pod groups not read kind={OWN} problem=the account lacks list and watch; apply the roles"
     ]
+
+
+@pytest.mark.parametrize("status", [HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND])
+async def test_a_kind_that_is_withdrawn_is_forgotten_until_it_is_back(
+    status: HTTPStatus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_groups, "PROBE_INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr(reflector, "LONGEST_SECONDS", 0.0)
+    refused = RefusedError(status, "", "")
+    groups, key, minimums = PodGroups(), GroupKey(OWN, "ml", "train"), asyncio.Queue[int | None]()
+    groups.add_listener(lambda group: minimums.put_nowait(groups.get_minimum(group)) if group == key else None)
+
+    class WithdrawnApi(GroupApi):
+        @asynccontextmanager
+        async def watch(self, resource: str, *_: object, **__: object) -> AsyncIterator[ByteStream]:
+            if resource == OWN and not self.watched.qsize():
+                self.watched.put_nowait(resource)
+                self._failures = [refused, refused]
+                raise refused
+            yield await asyncio.Future[ByteStream]()  # never comes
+
+    running = asyncio.create_task(PodGroupWatcher(WithdrawnApi(), groups, ExtenderMetrics("test")).run())
+    assert [await minimums.get() for _ in range(3)] == [3, None, 3]
+    running.cancel()
 
 
 @pytest.mark.parametrize("kind", get_args(GroupKind))

@@ -130,10 +130,12 @@ class Reflector(Generic[_Object]):
         namespace: str = "",
         lag: WatchLag | None = None,
         relist_spread_seconds: float = 0.0,
+        is_optional: bool = False,
     ) -> None:
         """`lag` records whether the watch is read on time. Without a `namespace`, objects of all namespaces.
 
         A list after the first waits for a random part of `relist_spread_seconds`: for programs that run on every node.
+        With `is_optional`, `run` ends with the `RefusedError` of a list that the account lacks the right to, or of a missing kind.
         """
         self._api = api
         self._lag = lag or WatchLag(resource, clock=time.monotonic)
@@ -144,6 +146,7 @@ class Reflector(Generic[_Object]):
         self._object: msgspec.json.Decoder[_Object] = msgspec.json.Decoder(kind)
         self._page: msgspec.json.Decoder[ListPage[_Object]] = msgspec.json.Decoder(ListPage[kind])  # type: ignore[valid-type]  # known when it runs
         self._relist_spread_seconds = relist_spread_seconds
+        self._is_optional = is_optional
         self._version = ""
         self._backoff = RetryBackoff()
         self._wordless_watches = 0
@@ -171,6 +174,8 @@ class Reflector(Generic[_Object]):
                 await self._watch()
                 pause = self._choose_pause(None)
             except (NoAnswerError, RefusedError) as error:
+                if self._is_optional and not self._version and _is_withheld(error):
+                    raise
                 was_watching = bool(self._version)
                 pause = self._choose_pause(error)
                 reason = self._note_failure(error)
@@ -316,6 +321,10 @@ class Reflector(Generic[_Object]):
 
 def _is_throttled(error: Exception) -> bool:
     return isinstance(error, RefusedError) and error.status == HTTPStatus.TOO_MANY_REQUESTS
+
+
+def _is_withheld(error: Exception) -> bool:
+    return isinstance(error, RefusedError) and error.status in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
 
 
 def _build_event_error(resource: Resource, status: Status) -> Exception:
