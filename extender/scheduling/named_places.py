@@ -36,6 +36,9 @@ IN_VAIN_SECONDS_PER_MEMBER = 0.05
 """A call for one pod takes the scheduler some milliseconds, and more on a large cluster."""
 MAX_SCHEDULERS = 64
 MAX_WHOLE_GROUPS = 1024
+FAILING_SECONDS = 300.0
+MAX_FAILING_GROUPS = 16
+"""All pods of each are looked at in every call of filter."""
 
 
 class Attempt(NamedTuple):
@@ -72,6 +75,8 @@ class NamedPlaces:
         self._groups_tried: LRUCache[str, GroupKey] = LRUCache(MAX_SCHEDULERS)
         """By scheduler name, the group of the pod that it asked about last."""
         self._in_vain_since: dict[GroupKey, float] = {}
+        self._failing_groups: TTLCache[GroupKey, None] = TTLCache(MAX_FAILING_GROUPS, FAILING_SECONDS, timer=clock)
+        """Groups that were in vain for so long that a call for any other pod ends their attempt, whatever its scheduler."""
         self._whole_groups: LRUCache[GroupKey, None] = LRUCache(MAX_WHOLE_GROUPS)
         """Their attempt has found enough places. If a bind fails then, the other pods go on, and may wait for volumes."""
 
@@ -144,10 +149,16 @@ class NamedPlaces:
             self._ledger.release_held_place(uid, "failed")
 
     def _end_group_before(self, pod: Pod) -> None:
-        """The scheduler tries the pods of a group in one go: a pod of no group, or of another, shows that this has ended."""
+        """The scheduler tries the pods of a group in one go: a pod of no group, or of another, shows that this has ended.
+
+        One scheduler may have several names, its profiles. So a group that fails for long keeps nothing from the others either.
+        """
         before = self._groups_tried.pop(pod.scheduler_name, None)
         if before is not None and before != pod.group:
             self._release_places_in_vain(before)
+        for group in list(self._failing_groups):
+            if group != pod.group:
+                self._release_places_in_vain(group)
         if pod.group is not None and pod.group.kind == "podgroups.scheduling.k8s.io":
             self._groups_tried[pod.scheduler_name] = pod.group
 
@@ -162,10 +173,12 @@ class NamedPlaces:
             members = len(self._ledger.list_group(group))
             if now - since >= IN_VAIN_SECONDS + members * IN_VAIN_SECONDS_PER_MEMBER:
                 self._release_places_in_vain(group)
+                self._failing_groups[group] = None
 
     def _note_whole_group(self, group: GroupKey) -> None:
         if self._group_fit.has_enough_places(group):
             self._whole_groups[group] = None
+            self._failing_groups.pop(group, None)
 
     def _release_places_in_vain(self, group: GroupKey) -> None:
         if group in self._whole_groups:

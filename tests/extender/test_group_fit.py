@@ -259,6 +259,28 @@ def test_a_group_that_fails_for_long_gives_its_places_up_though_no_other_pod_is_
         assert list_held(desk) == held
 
 
+def test_a_group_that_fails_for_long_keeps_no_card_from_other_schedulers() -> None:
+    """Until it finds enough places: a profile of the same scheduler is not told from another scheduler."""
+    desk = hold_two_of_three()
+
+    def try_other() -> list[str]:
+        desk.filter_names("other", 16, spec={"schedulerName": "second"})
+        return list_held(desk)
+
+    desk.parts.places.end_old_holds()
+    assert try_other() == ["m0", "m1"]
+    desk.seconds += 6
+    desk.parts.places.end_old_holds()
+    for name in ("m0", "m1"):
+        desk.filter_names(name, 9, spec=SPEC)
+    assert try_other() == []
+    for name in ("m0", "m1", "m2"):
+        desk.filter_names(name, 9, spec=SPEC)
+    assert try_other() == ["m0", "m1", "m2"]
+    desk.filter_names("m2", 17, spec=SPEC)
+    assert try_other() == ["m0", "m1"]
+
+
 def test_a_large_group_keeps_its_places_while_the_scheduler_tries_it() -> None:
     desk = SchedulerHarness({f"n{number}": (16,) * 8 for number in range(25)})
     desk.parts.groups.put_minimum(GROUP, 200)
