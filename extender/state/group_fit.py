@@ -43,7 +43,7 @@ class GroupShortfall:
     def __str__(self) -> str:
         return (
             f"{self.waiting} of its pods wait and at least {self.needed} must start together, "
-            f"but there are cards for {self.placeable}"
+            f"but there are cards for at most {self.placeable}"
         )
 
 
@@ -55,6 +55,7 @@ class _Count(NamedTuple):
     generations: tuple[int, int]
     """Of nodes and of capacity, which rises with every change of the rules too."""
     wishes: frozenset[_Wish]
+    spare: int
     missing: int
 
 
@@ -91,7 +92,7 @@ class GroupFit:
         needed = minimum - (len(members) - len(unbound))
         if not 0 < needed <= len(waiting):
             return None  # it may be whole already, or have pods that are not known
-        missing = self._find_missing(pod.group, waiting)
+        missing = self._find_missing(pod.group, waiting, spare=len(waiting) - needed)
         if len(waiting) - missing >= needed:
             return None
         return GroupShortfall(len(waiting), len(waiting) - missing, needed)
@@ -120,20 +121,23 @@ class GroupFit:
         members = self._ledger.list_group(group)
         return sum(self._is_placed(pod) or places.get_held_place(pod.uid) is not None for pod in members) >= minimum
 
-    def _find_missing(self, group: GroupKey, waiting: Collection[Pod]) -> int:
+    def _find_missing(self, group: GroupKey, waiting: Collection[Pod], *, spare: int) -> int:
         generations = self._ledger.generation, self._ledger.capacity_generation
         wishes, known = frozenset(map(_get_wish, waiting)), self._counts.get(group)
-        if known is None or known[:2] != (generations, wishes):
-            known = self._counts[group] = _Count(generations, wishes, self._count_missing(waiting))
+        if known is None or known[:3] != (generations, wishes, spare):
+            known = self._counts[group] = _Count(generations, wishes, spare, self._count_missing(waiting, spare))
         return known.missing
 
-    def _count_missing(self, waiting: Collection[Pod]) -> int:
-        """How many of these find no cards at least."""
+    def _count_missing(self, waiting: Collection[Pod], spare: int) -> int:
+        """How many of these find no cards at least. More than `spare` are too many, however many these are."""
         leaving = _Leaving({pod.uid for pod in waiting}, max(pod.priority for pod in waiting))
         wanted = Counter(pod.request.card_request for pod in waiting if pod.request is not None)
-        return sum(
-            count - self._count_places(request, leaving, count) for request, count in wanted.most_common(MAX_REQUESTS)
-        )
+        missing = 0
+        for request, count in wanted.most_common(MAX_REQUESTS):
+            missing += count - self._count_places(request, leaving, count)
+            if missing > spare:
+                break
+        return missing
 
     def _count_places(self, request: CardRequest, leaving: _Leaving, wanted: int) -> int:
         """How many pods with this request may find cards, up to `wanted`. All, if too many nodes would have to be built."""

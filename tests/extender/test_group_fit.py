@@ -299,7 +299,7 @@ async def test_the_event_and_the_explanation_have_the_numbers() -> None:
     desk.post_filter("m0", 9, spec=SPEC)
     await desk.events.wait_until_written()
     writer.cancel()
-    text = "4 of its pods wait and at least 3 must start together, but there are cards for 2"
+    text = "4 of its pods wait and at least 3 must start together, but there are cards for at most 2"
     assert [(event["reason"], event["message"]) for _, event in desk.api.events] == [("GPUMemoryGroupDoesNotFit", text)]
     (pod,) = [each for each in desk.ledger.list_unbound_pods() if each.name == "m0"]
     assert pod.request is not None
