@@ -11,13 +11,15 @@ _READ = ("get", "list", "watch")
 ACCESS_NEEDS: Mapping[str, tuple[AccessNeed, ...]] = {
     "vrampack-extender": (
         ("", "pods", _READ),
-        ("", "nodes", _READ),
+        ("", "nodes", (*_READ, "patch")),
         ("", "namespaces", ("list", "watch")),
         ("", "pods/binding", ("create",)),
         ("", "pods/status", ("patch",)),
         ("", "pods/eviction", ("create",)),
         ("", "events", ("create", "patch")),
         ("resource.k8s.io", "deviceclasses", ("list",)),
+        ("scheduling.k8s.io", "podgroups", ("list", "watch")),
+        ("scheduling.x-k8s.io", "podgroups", ("list", "watch")),
     ),
     "vrampack-agent": (
         # Which identity reads depends on the version; the metric `vrampack_agent_read_identity_info` shows it.
