@@ -136,7 +136,7 @@ def _build_cluster(nodes: int, options: BenchmarkOptions) -> BenchmarkCluster:
 
 
 def _measure_calls_per_bind(options: BenchmarkOptions) -> BenchmarkRow:
-    """Bind the waiting pods, one by one. All API server calls count, except lists (pods, nodes, device classes), watches and events.
+    """Bind the waiting pods, one by one. All API server calls count, except lists (pods, nodes, device classes, pod groups), watches and events.
 
     Events are written in the background, at a limited rate and not one for each bind.
     """
@@ -146,7 +146,7 @@ def _measure_calls_per_bind(options: BenchmarkOptions) -> BenchmarkRow:
             for number in range(cluster.pending):
                 _bind_pod(caller, f"pending-{number}", format_node_name(cluster.nodes - 1 - number % 2))
         calls = subject.api.calls
-    for background in ("list", "watch", "GET deviceclasses"):
+    for background in ("list", "watch", "GET deviceclasses", "GET podgroups"):
         del calls[background]
     assert calls["POST binding"] == cluster.pending
     events = calls["POST events"]

@@ -50,6 +50,7 @@ def test_default_folder_omits_optional_policies() -> None:
         "vrampack-agent-lease",
         "vrampack-annotation-guard",
         "vrampack-cdi-guard",
+        "vrampack-extender-nodes",
         "vrampack-records",
         "vrampack-requests",
         "vrampack-runtime-guard",

@@ -67,7 +67,13 @@ RECORDS, INJECT, EPHEMERAL, GUARD, VOID_GUARD, REQUESTS = (
     "vrampack-void-guard",
     "vrampack-requests",
 )
-OF_OTHER_TABLES = ("vrampack-agent", "vrampack-annotation-guard", "vrampack-cdi-guard", "vrampack-runtime-guard")
+OF_OTHER_TABLES = (
+    "vrampack-agent",
+    "vrampack-annotation-guard",
+    "vrampack-cdi-guard",
+    "vrampack-extender-nodes",
+    "vrampack-runtime-guard",
+)
 
 CARDS, LIMIT, DEV = (
     env_entry(name) for name in ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_GPU_MEMORY_LIMIT", "ALIYUN_COM_GPU_MEM_DEV")
