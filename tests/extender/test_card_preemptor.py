@@ -1,4 +1,4 @@
-"""Preemption by card: for whom pods are evicted and which, what is kept meanwhile, and how it ends."""
+"""Which pods preemption by card serves, which pods it evicts for them, and what becomes of the freed card."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ async def test_a_new_leader_waits_as_long_as_the_victims_take() -> None:
 
 
 async def test_every_extender_keeps_the_card_even_if_the_scheduler_ends_the_nomination() -> None:
-    """The leader died, and nobody is leader yet."""
+    """The leader died, and no extender has taken its Lease yet."""
     lesser = a_pod("lesser", 4, priority=9)
     async with open_bench(a_node(), *half_full(), URGENT, lesser) as bench:
         await refuse_urgent(bench)

@@ -1,4 +1,4 @@
-"""Breaks of preemption by card: for whom, of whom, what is kept, and who may."""
+"""Breaks of preemption by card: the planner, the card that is kept, the Lease, and the protected pods."""
 
 from __future__ import annotations
 
