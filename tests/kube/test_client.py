@@ -90,6 +90,8 @@ async def test_the_status_of_a_pod_of_another_uid_is_refused(setting: ClientHarn
 
 
 async def test_a_status_patch_that_times_out_has_an_unknown_outcome(setting: ClientHarness) -> None:
+    """On a connection that is open already: to make one may take longer than that."""
+    await setting.api.get_pod("default", "p", timeout_seconds=5)
     setting.proxy.when("PATCH", "/status$").hang()
     with pytest.raises(NoAnswerError, match="patch pods/status: TimeoutError"):
         await setting.api.patch_pod_status("default", "p", "u", KICK, timeout_seconds=0.05)
@@ -198,10 +200,12 @@ async def test_a_connection_cut_after_the_write_has_an_unknown_outcome_and_no_re
 
 
 async def test_a_binding_that_times_out_has_an_unknown_outcome(setting: ClientHarness) -> None:
+    """On a connection that is open already: to make one may take longer than that."""
+    await setting.api.get_pod("default", "p", timeout_seconds=5)
     setting.proxy.when("POST", "/binding$").hang()
     with pytest.raises(NoAnswerError, match="TimeoutError"):
         await setting.bind(timeout_seconds=0.05)
-    assert setting.calls.made == [("create", "pods/binding", 0)]
+    assert setting.calls.made == [("get", "pods", 200), ("create", "pods/binding", 0)]
 
 
 async def test_a_refused_connection_has_an_unknown_outcome() -> None:
