@@ -30,24 +30,22 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from cachetools import TTLCache
 
+from extender.state.known_nodes import KnownNodes
 from extender.state.known_pods import KnownPods, SettledPod, list_touched_nodes
 from extender.state.ledger_changes import LedgerChanges
 from extender.state.ledger_listener import LedgerListener
-from extender.state.ledger_problems import ReportedProblems
 from extender.state.ledger_rules import LedgerRules
 from extender.state.namespaces import PlacementInForce
 from extender.state.nominations import Nominations, get_nomination, has_equal_claim
 from extender.state.places import HeldPlace, HoldEnd, Place, Places, Reservation
 from extender.state.relist_baseline import RelistBaseline
 from vrampack.cards.allocation import Allocation
-from vrampack.cards.capacity_change import has_changed_cards, has_gained_capacity
-from vrampack.cards.holding import Hold, build_bound_hold, build_reserved_hold, get_display_order, index_cards
+from vrampack.cards.holding import Hold
 from vrampack.cards.node import Node, NodeFacts
 from vrampack.cards.pod import Pod
 from vrampack.cards.pod_group import GroupKey
 from vrampack.cards.profiles import NO_SETTINGS, PlacementSettings
 from vrampack.cards.resource_version import is_later_version
-from vrampack.cards.scheduler_totals import count_unasked_units, has_gained_units
 
 REMOVED_SECONDS = 30.0
 """How long removed pods are remembered. The scheduler tries a group of pods in one go, at most some seconds."""
@@ -65,18 +63,15 @@ class Ledger:
         """`apply_placement` of extender/state/placement_change.py changes it."""
         self.label_keys = placement.list_label_keys()
         """Labels that are read with every pod; settings that name others need another ledger."""
-        self._rules = LedgerRules(placement.rules, unit_mib=unit_mib)
         self._clock = clock
-        self._facts: dict[str, NodeFacts] = {}
-        self._nodes: dict[str, Node] = {}
-        self._unasked_units: dict[str, int | None] = {}
         self._pods = KnownPods()
         self.places = Places()
         """Of pods that are not bound. Only the ledger changes them."""
         self.nominations = Nominations()
         """The nodes to which unbound pods are nominated."""
-        self._reported_problems = ReportedProblems()
         self._changes = LedgerChanges()
+        rules = LedgerRules(placement.rules, unit_mib=unit_mib)
+        self._nodes = KnownNodes(rules, self._pods, self.places, self._changes)
         self._removed: TTLCache[str, None] = TTLCache(MAX_REMOVED, REMOVED_SECONDS, timer=clock)
         """Pods for which a scheduler may still ask: it hears of the end of a pod later than we, or has begun with it."""
         self._fetched: set[str] = set()
@@ -107,15 +102,14 @@ class Ledger:
 
     def apply_policy_change(self) -> None:
         """Every node counts as having gained room: the new policy may accept pods that the old one rejected."""
-        self._changes.record_capacity_gains(self._nodes.keys())
+        self._nodes.record_capacity_gains()
 
     def get_facts(self, name: str) -> NodeFacts | None:
-        return self._facts.get(name)
+        return self._nodes.get_facts(name)
 
     def build_node_under(self, rules: LedgerRules, name: str) -> Node | None:
         """The node as it would be under other rules."""
-        facts = self._facts.get(name)
-        return None if facts is None else rules.build_node(facts, self._build_holds(facts))
+        return self._nodes.build_under(rules, name)
 
     def exchange_placement(
         self,
@@ -131,29 +125,28 @@ class Ledger:
         self.in_force = in_force
         settled = self._pods.settle_unbound(in_force, settled_pods)
         if rules is not None and nodes is not None:
-            self._rules, self._nodes = rules, nodes
-            self._changes.record_all_changed(len(nodes))
+            self._nodes.exchange_nodes(rules, nodes)
         self._mark_changed_claims(settled)
 
     def update_namespace(self, name: str) -> None:
         """The namespace has other labels: other rules may apply to its waiting pods, which may fit where they did not."""
         self._mark_changed_claims(self._pods.settle_namespace(name, self.in_force))
-        self._changes.record_capacity_gains(self._nodes.keys())
+        self._nodes.record_capacity_gains()
 
     def list_nodes_gained_since(self, generation: int) -> list[tuple[int, Node]]:
         """The nodes that gained room after this capacity generation, the latest first, each with that of its gain."""
-        return [(gained_at, self._nodes[name]) for name, gained_at in self._changes.list_gained_since(generation)]
+        return self._nodes.list_nodes_gained_since(generation)
 
     def get_node(self, name: str) -> Node | None:
-        return self._nodes.get(name)
+        return self._nodes.get_node(name)
 
     def get_unasked_units(self, name: str) -> int | None:
         """The units of the node that the scheduler counts as free; None if unknown. See `vrampack.cards.scheduler_totals`."""
-        return self._unasked_units.get(name)
+        return self._nodes.get_unasked_units(name)
 
     def list_nodes(self) -> list[Node]:
         """All nodes by name, including those without cards."""
-        return [self._nodes[name] for name in sorted(self._nodes)]
+        return self._nodes.list_nodes()
 
     def get_pod(self, uid: str) -> Pod | None:
         return self._pods.get_pod(uid)
@@ -191,9 +184,7 @@ class Ledger:
 
     def build_node_after_terminations(self, name: str, victim_uids: Collection[str] = ()) -> Node | None:
         """The node as it will be when the terminating pods, and those of `victim_uids`, are gone."""
-        if not victim_uids and not any(pod.is_terminating for pod in self._pods.list_on_node(name)):
-            return self._nodes.get(name)
-        return self._build_node_without(name, lambda hold: hold.state == "terminating" or hold.pod.uid in victim_uids)
+        return self._nodes.build_after_terminations(name, victim_uids)
 
     def release_nominated_capacity(self, name: str) -> None:
         """Give the cards that were kept on the node for a nominated pod back to other pods."""
@@ -206,36 +197,22 @@ class Ledger:
         A pod whose bind got no answer may fit only where its own reservation is. What a *bound* pod holds is never free,
         not even in a call that names its uid.
         """
-        if self.places.is_on_node(uid, name):
-            return self._build_node_without(name, lambda hold: hold.pod.uid == uid)
-        return self._nodes.get(name)
+        return self._nodes.build_for_pod(name, uid)
 
     def get_node_for_group(self, name: str, uids: Collection[str], priority: int) -> Node | None:
         """The node as these pods may find it together: what is held for them is free, and pods of lower priority are evicted."""
-
-        def may_leave(pod: Pod) -> bool:
-            return pod.uid in uids or pod.priority < priority
-
-        if not self._pods.has_pod_below(name, priority) and not any(
-            may_leave(place.pod) for place in self.places.list_on_node(name)
-        ):
-            return self._nodes.get(name)
-        return self._build_node_without(name, lambda hold: may_leave(hold.pod))
+        return self._nodes.build_for_group(name, uids, priority)
 
     def list_holds(self, node_name: str) -> list[Hold]:
         """What each pod holds on a node, in the order of namespace and name."""
-        facts = self._facts.get(node_name) or NodeFacts(node_name)
-        return sorted(self._build_holds(facts), key=get_display_order)
+        return self._nodes.list_holds(node_name)
 
     def update_node(self, facts: NodeFacts) -> None:
-        if self._facts.get(facts.name) != facts:
-            self._facts[facts.name] = facts
-            self._rebuild_nodes(self._rules.put_node(facts.name, facts))
+        self._nodes.put_facts(facts)
 
     def remove_node(self, name: str) -> None:
         """Remove the node. Its pods stay known, and count again if the node comes back before they are gone."""
-        if self._facts.pop(name, None) is not None:
-            self._rebuild_nodes(self._rules.put_node(name, None))
+        self._nodes.remove_node(name)
 
     def update_pod(self, pod: Pod) -> None:
         """The watch shows `pod`. Showing it bound confirms its reservation; its record counts from here on."""
@@ -255,7 +232,7 @@ class Ledger:
             self._removed[uid] = None
         self._fetched.discard(uid)
         for name in list_touched_nodes(pod, None) | self._end_place(uid, "gone"):
-            self._rebuild_node(name)
+            self._nodes.rebuild_node(name)
         self._update_nomination(pod, None)
         self._changes.tell_pod_resolved(uid)
 
@@ -282,7 +259,7 @@ class Ledger:
             self._release_place(uid, "gone")
 
     def list_node_names(self) -> frozenset[str]:
-        return frozenset(self._facts)
+        return self._nodes.list_names()
 
     def assume(self, pod: Pod, node_name: str, allocation: Allocation) -> Reservation:
         """Hold the place before its Binding is sent. The caller has just seen that it fits.
@@ -296,7 +273,7 @@ class Ledger:
         reservation = Reservation(pod, node_name, allocation, made_at=self._clock())
         self.places.put_place(reservation)
         for name in touched:
-            self._rebuild_node(name)
+            self._nodes.rebuild_node(name)
         return reservation
 
     def hold_place(
@@ -322,7 +299,7 @@ class Ledger:
                 may_hear_of_earlier=may_hear_of_earlier,
             )
         )
-        self._rebuild_node(node_name)
+        self._nodes.rebuild_node(node_name)
         nominated_node = get_nomination(known)
         if nominated_node != node_name:
             self.mark_node_changed(nominated_node)
@@ -360,7 +337,7 @@ class Ledger:
 
     def recount_node(self, name: str) -> Node | None:
         """The node by a fresh count, which must equal the one that is kept."""
-        return self.build_node_under(self._rules, name)
+        return self._nodes.recount_node(name)
 
     def _put_pod(self, pod: Pod) -> None:
         if pod.is_finished or not pod.can_hold_memory:
@@ -383,7 +360,7 @@ class Ledger:
         if pod.node_name or self.places.hear_of(pod):
             touched |= self._end_place(pod.uid, "bound" if pod.node_name else "failed")
         for name in touched:
-            self._rebuild_node(name)
+            self._nodes.rebuild_node(name)
         self._update_nomination(known, pod)
         if pod.node_name or pod.is_terminating:
             self._changes.tell_pod_resolved(pod.uid)
@@ -412,11 +389,11 @@ class Ledger:
             changed = change(known)
             self.places.put_place(changed)
             if changed.state != known.state:
-                self._rebuild_node(node_name)  # the scheduler counts the pod there again, or no longer
+                self._nodes.rebuild_node(node_name)  # the scheduler counts the pod there again, or no longer
 
     def _release_place(self, uid: str, how: HoldEnd) -> None:
         for name in self._end_place(uid, how):
-            self._rebuild_node(name)
+            self._nodes.rebuild_node(name)
 
     def _end_place(self, uid: str, how: HoldEnd) -> set[str]:
         """Remove what is reserved or held for the pod. Returns the node to rebuild, if there was any."""
@@ -424,47 +401,3 @@ class Ledger:
         if isinstance(place, HeldPlace):
             self.mark_node_changed(get_nomination(self._pods.get_pod(uid)))  # cards may be kept there again
         return set() if place is None else {place.node_name}
-
-    def _build_node_without(self, name: str, is_left_out: Callable[[Hold], bool]) -> Node | None:
-        """The node as it would be without some of what is held there."""
-        facts = self._facts.get(name)
-        if facts is None:
-            return None
-        return self._rules.build_node(facts, [hold for hold in self._build_holds(facts) if not is_left_out(hold)])
-
-    def _rebuild_nodes(self, names: Iterable[str]) -> None:
-        """Rebuild nodes that have other cards, or of which other cards are reserved."""
-        for name in sorted(names):
-            self._rebuild_node(name, has_other_cards=True)
-
-    def _rebuild_node(self, name: str, *, has_other_cards: bool = False) -> None:
-        """Recompute one node after any change to it."""
-        self._changes.record_node_change(name)
-        facts = self._facts.get(name)
-        if facts is None:
-            self._changes.cards_generation += 1
-            self._nodes.pop(name, None)
-            self._unasked_units.pop(name, None)
-            self._reported_problems.forget_node(name)
-            self._changes.forget_node(name, self._nodes.keys())
-            return
-        holds = self._build_holds(facts)
-        before = self._nodes.get(name)
-        known_cards = () if before is None or has_other_cards else before.cards
-        self._nodes[name] = node = self._rules.build_node(facts, holds, known_cards)
-        for problem in self._reported_problems.find_new_problems(node, holds):
-            self._changes.tell_problem_found(problem)
-        if has_other_cards and has_changed_cards(before, node):
-            self._changes.cards_generation += 1
-        unasked_before = self._unasked_units.get(name)
-        self._unasked_units[name] = unasked = count_unasked_units(facts, holds)
-        if has_gained_capacity(before, node) or has_gained_units(unasked_before, unasked):
-            self._changes.record_capacity_gain(name)
-
-    def _build_holds(self, facts: NodeFacts) -> list[Hold]:
-        cards = index_cards(facts)
-        places = self.places.list_on_node(facts.name)
-        return [
-            *(build_bound_hold(pod, facts, cards) for pod in self._pods.list_on_node(facts.name)),
-            *(build_reserved_hold(each.pod, each.allocation.cards, facts, cards, each.state) for each in places),
-        ]

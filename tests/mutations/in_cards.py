@@ -12,7 +12,7 @@ REQUEST = "tests/cards/test_request.py"
 UNITS = "tests/cards/test_units.py"
 RECORDS = "tests/cards/test_records.py"
 SHARES = "tests/cards/test_share_units.py"
-LEDGER = "tests/extender/test_ledger.py"
+NODES = "tests/extender/test_known_nodes.py"
 
 CARDS: Mapping[str, Mutation] = {
     "a node may call all its cards one": Mutation(
@@ -91,13 +91,13 @@ CARDS: Mapping[str, Mutation] = {
         "vrampack/cards/node.py",
         "return max(0, self.units - self.used_units)",
         "return self.units - self.used_units",
-        f"{LEDGER}::test_free_units_never_go_below_zero_and_overcommitment_is_flagged",
+        f"{NODES}::test_free_units_never_go_below_zero_and_overcommitment_is_flagged",
     ),
     "a node that counts in other units is used": Mutation(
         "vrampack/cards/node.py",
         "problem=find_node_problem(facts, unit_mib=unit_mib),",
         "problem=facts.problem,",
-        f"{LEDGER}::test_a_node_with_another_unit_keeps_its_count_and_reports_the_mismatch",
+        f"{NODES}::test_a_node_with_another_unit_keeps_its_count_and_reports_the_mismatch",
     ),
     "every container of a pod is read, however many there are": Mutation(
         "vrampack/cards/request.py",
@@ -181,13 +181,13 @@ CARDS: Mapping[str, Mutation] = {
         "vrampack/cards/holding.py",
         "card = cards.get(share.index if facts.legacy or share.uuid is None else share.uuid)",
         "card = cards.get(share.index)",
-        f"{LEDGER}::test_an_agent_node_places_records_by_uuid_even_if_the_index_differs",
+        f"{NODES}::test_an_agent_node_places_records_by_uuid_even_if_the_index_differs",
     ),
     "a card that is counted in other units holds what is written": Mutation(
         "vrampack/cards/holding.py",
         "return scale_units(share.units, card_units, card.units)",
         "return share.units",
-        f"{LEDGER}::test_pods_keep_their_memory_when_their_card_is_counted_in_other_units[bound-a smaller unit]",
+        f"{NODES}::test_pods_keep_their_memory_when_their_card_is_counted_in_other_units[bound-a smaller unit]",
     ),
     "a share is rounded down": Mutation(
         "vrampack/cards/units.py",
@@ -217,12 +217,12 @@ CARDS: Mapping[str, Mutation] = {
         "vrampack/cards/holding.py",
         "{card.index: max([units, *(count_share_units(share, card) for share in known)]) for card in facts.cards},",
         "{card.index: units for card in facts.cards},",
-        f"{LEDGER}::test_a_pod_on_a_missing_card_counts_on_every_card_in_the_units_of_each",
+        f"{NODES}::test_a_pod_on_a_missing_card_counts_on_every_card_in_the_units_of_each",
     ),
     "a pod without a record holds nothing": Mutation(
         "vrampack/cards/holding.py",
         "return Hold(pod, state, *_count_on_every_card(pod, shares, facts), _explain_unplaced(pod.record))",
         "return Hold(pod, state, {}, {}, _explain_unplaced(pod.record))",
-        f"{LEDGER}::test_a_bound_pod_on_unknown_cards_counts_on_every_card[without a record]",
+        f"{NODES}::test_a_bound_pod_on_unknown_cards_counts_on_every_card[without a record]",
     ),
 }

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tests.mutations.breaks import Mutation
 
 LEDGER = "tests/extender/test_ledger.py"
+NODES = "tests/extender/test_known_nodes.py"
 HELD = "tests/extender/test_held_places.py"
 WRITERS = "tests/extender/test_binding_writers.py"
 RELOADS = "tests/extender/test_placement_change.py"
@@ -41,9 +42,9 @@ LEDGERS: Mapping[str, Mutation] = {
         f"{LEDGER}::test_assume_holds_the_place_at_once",
     ),
     "a held place is not counted": Mutation(
-        "extender/state/ledger.py",
-        "places = self.places.list_on_node(facts.name)",
-        "places = [each for each in self.places.list_on_node(facts.name) if each.state != 'held']",
+        "extender/state/known_nodes.py",
+        "places = self._places.list_on_node(facts.name)",
+        "places = [each for each in self._places.list_on_node(facts.name) if each.state != 'held']",
         f"{HELD}::test_a_held_place_counts_as_used_for_every_other_pod_and_its_own_bind_takes_it",
     ),
     "a held place outlives its attempt": Mutation(
@@ -113,16 +114,16 @@ LEDGERS: Mapping[str, Mutation] = {
         f"{LEDGER}::test_once_bound_the_record_counts_and_not_the_reservation",
     ),
     "a pod finds free what it holds itself": Mutation(
-        "extender/state/ledger.py",
-        "if self.places.is_on_node(uid, name):",
+        "extender/state/known_nodes.py",
+        "if self._places.is_on_node(uid, name):",
         "if True:",
-        f"{LEDGER}::test_units_of_a_bound_pod_are_free_for_no_other_pod",
+        f"{NODES}::test_units_of_a_bound_pod_are_free_for_no_other_pod",
     ),
     "the change log does not name the changed node": Mutation(
         "policies/engine/change_log.py",
         "self._changed[name] = self.generation",
         "pass",
-        f"{LEDGER}::test_every_change_raises_the_generation_and_names_its_node",
+        f"{NODES}::test_every_change_raises_the_generation_and_names_its_node",
     ),
     "half a list is trusted": Mutation(
         "extender/state/sync.py",
