@@ -47,6 +47,7 @@ from extender.state.denied_calls import DeniedCalls
 from extender.state.host_usage import HostUsage
 from extender.state.ledger import Ledger
 from extender.state.namespaces import NamespaceWatcher
+from extender.state.node_labels import NodeLabels
 from extender.state.placement_change import apply_placement
 from extender.state.pod_groups import PodGroupWatcher
 from extender.state.reported_refusals import ReportedRefusals
@@ -135,6 +136,7 @@ class Extender:
             cpu_clock=time.thread_time,
             now=time.time,
         )
+        node_labels = NodeLabels()
         self._reflectors = build_reflectors(
             api,
             self._ledger,
@@ -146,7 +148,7 @@ class Extender:
             refusals=refusals,
             writers=BindingWriters(self._ledger, self._events, metrics, options.pod, clock=time.monotonic),
             pod_watcher=self._protection.rules,
-            node_watchers=(self._protection.rules, self._protection.marks),
+            node_watchers=(self._protection.rules, self._protection.marks, node_labels),
         )
         self._usage_leases = UsageLeases(metrics, clock=time.monotonic)
         self._api = api
@@ -161,6 +163,7 @@ class Extender:
             clock=time.monotonic,
             now_ns=time.time_ns,
             hosts=self._hosts,
+            node_labels=node_labels,
             lease_namespace=lease_namespace,
         )
         self._evictor = RefusedPodEvictor(

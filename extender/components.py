@@ -35,6 +35,7 @@ from extender.state.host_usage import HostUsage
 from extender.state.ledger import Ledger
 from extender.state.ledger_problems import LedgerProblem
 from extender.state.namespaces import NamespaceLabels
+from extender.state.node_labels import NodeLabels
 from extender.state.nominator import Nominator
 from extender.state.pending_preemptions import PendingPreemptions
 from extender.state.placement_change import apply_placement
@@ -172,16 +173,17 @@ def build_components(  # noqa: PLR0913 - what the parts share
     clock: Callable[[], float],
     now_ns: Callable[[], int],
     hosts: HostUsage | None = None,
+    node_labels: NodeLabels | None = None,
     lease_namespace: str = INSTALLATION_NAMESPACE,
 ) -> Components:
     """Build all verbs over this new ledger. `clock` counts seconds, `now_ns` is Unix time."""
     hosts = hosts or HostUsage(is_kept=False)
-    soft_reservations = SoftReservations(clock, ledger.places.get_held_place)
+    soft_reservations = SoftReservations(clock, ledger.places.list_held_places_of)
     nominator = Nominator(ledger, PendingPreemptions(ledger, clock=clock))
     resource = settings.resources.memory
     pods = PodClient(ledger, api, resource=resource, clock=clock, started_ns=now_ns(), hosts=hosts)
     groups = PodGroups()
-    group_fit = GroupFit(ledger, groups)
+    group_fit = GroupFit(ledger, groups, node_labels or NodeLabels())
     places = NamedPlaces(ledger, soft_reservations, settings, readiness, group_fit, clock=clock)
     engine = Engine(nominator, settings.select_policies(), soft_reservations=soft_reservations, hosts=hosts.rooms)
     generations = PodGenerations(engine)

@@ -164,7 +164,7 @@ class CardPreemptor:
 
     def _needs_cards(self, uid: str) -> bool:
         """Whether it waits, and no place was found for it since filter refused it."""
-        has_place = self._ledger.places.get_place(uid) is not None or self._activator.is_activated(uid)
+        has_place = bool(self._ledger.places.list_places_of(uid)) or self._activator.is_activated(uid)
         return self._is_waiting(uid) and uid in self._calls and not has_place
 
     def _may_evict(self, service: Service) -> bool:

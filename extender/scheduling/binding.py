@@ -208,7 +208,7 @@ class Binder:
         allocation = self._reserve_cards(pod, pod_request, node)
         if isinstance(allocation, BindOutcome):
             return allocation
-        self._places.release_pod(pod.uid, "bound")  # reserved now: it must not count twice
+        self._places.on_pod_reserved(pod, node_name)
         started = self._clock()
         record = self._build_record(allocation, pod_request, node)
         outcome = await self._post_binding(pod, node_name, record, deadline)

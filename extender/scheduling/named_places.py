@@ -7,7 +7,8 @@ group is bound minutes later, and until then the scheduler counts it on its node
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from cachetools import LRUCache, TTLCache
@@ -15,7 +16,7 @@ from cachetools import LRUCache, TTLCache
 from extender.settings import ExtenderConfiguration
 from extender.state.group_fit import GroupFit
 from extender.state.ledger import Ledger
-from extender.state.places import HoldEnd
+from extender.state.places import HeldPlace, HoldEnd
 from extender.state.soft_reservations import SoftReservations
 from extender.state.sync import ReadinessCheck
 from policies.engine.engine import Engine
@@ -34,6 +35,8 @@ IN_VAIN_SECONDS = 5.0
 """How long too few pods of a group of Kubernetes may have places: the scheduler tries all of them in one go, hundreds in a second."""
 IN_VAIN_SECONDS_PER_MEMBER = 0.05
 """A call for one pod takes the scheduler some milliseconds, and more on a large cluster."""
+ALTERNATIVE_SECONDS = 30.0
+"""How long a pod of a group may have places on several sets of nodes. The scheduler chooses one set at once when it has tried all."""
 MAX_SCHEDULERS = 64
 MAX_WHOLE_GROUPS = 1024
 FAILING_SECONDS = 300.0
@@ -50,7 +53,7 @@ class Attempt(NamedTuple):
 
 
 class NamedPlaces:
-    """At most one for each pod."""
+    """At most one for each pod, but one on each set of nodes on which the scheduler tries its group before it chooses a set."""
 
     def __init__(
         self,
@@ -90,12 +93,14 @@ class NamedPlaces:
         """Also those of groups that fail for longer, and of pods that a fresh ledger would know by then if they existed."""
         self._end_groups_in_vain()
         is_fresh = not self._readiness.find_unready_reason()
+        for _, of_pod in groupby(self._ledger.places.list_held_places(), key=lambda place: place.pod.uid):
+            self._end_old_alternatives(list(of_pod))
         for held in self._ledger.places.list_held_places():
             age, uid = self._ledger.get_age_seconds(held), held.pod.uid
             if age >= self._max_seconds:
-                self._ledger.release_held_place(uid, "expired")
+                self._ledger.release_held_places(uid, "expired")
             elif is_fresh and age >= self._stale_seconds and self._ledger.get_pod(uid) is None:
-                self._ledger.release_held_place(uid, "gone")
+                self._ledger.release_held_places(uid, "gone")
 
     def restore_holds(self, engine: Engine) -> None:
         """Hold the places of pods that a scheduler has nominated, as it does from 1.35 on while it waits, after a restart."""
@@ -105,19 +110,21 @@ class NamedPlaces:
                 if isinstance(scored, ScoredCards):
                     self.name_place(pod, pod.request, pod.nominated_node, scored)
 
-    def begin_attempt(self, pod: Pod) -> None:
-        """Filter is called for the pod: the places of its earlier attempts are given up, and those of a group before it that failed."""
+    def begin_attempt(self, pod: Pod, names: Sequence[str]) -> None:
+        """Filter is called for the pod: the places of its earlier attempts are given up, and those of a group before it that failed.
+
+        On other sets of nodes than that of `names` it may have places of the same attempt, which it keeps.
+        """
         self._end_group_before(pod)
-        held, recent = self._ledger.places.get_held_place(pod.uid), self._attempts.get(pod.uid)
-        self.release_pod(pod.uid, "filtered")
+        held, others = self._ledger.places.list_held_places_of(pod.uid), self._list_alternatives(pod, names)
+        if self._may_bind_late(pod):
+            given_up = [place for place in held if place not in others]
+            self._attempts[pod.uid] = Attempt(pod, self._may_hear_of_earlier(pod, given_up, others))
+        self._soft_reservations.release_pod(pod.uid)
+        self._ledger.release_held_places(pod.uid, "filtered", beside=[place.node_name for place in others])
         if pod.group is not None:
             self._whole_groups.pop(pod.group, None)
             self._note_whole_group(pod.group)
-        if self._may_bind_late(pod):
-            may_hear_of_earlier = recent is not None and recent.pod.failed_attempt == pod.failed_attempt
-            if held is not None:
-                may_hear_of_earlier = not held.is_given_up_by(pod)
-            self._attempts[pod.uid] = Attempt(pod, may_hear_of_earlier)
 
     def name_place(self, pod: Pod, pod_request: PodRequest, node_name: str, scored: ScoredCards) -> None:
         """The scheduler is about to be told of this place."""
@@ -128,7 +135,14 @@ class NamedPlaces:
             self._soft_reservations.release_pod(pod.uid)
             allocation, attempt = allocate_cards(node, scored.cards, pod_request), self._attempts.get(pod.uid)
             may_hear_of_earlier = attempt is not None and attempt.may_hear_of_earlier
-            self._ledger.hold_place(pod, node_name, allocation, scored.score, may_hear_of_earlier=may_hear_of_earlier)
+            self._ledger.hold_place(
+                pod,
+                node_name,
+                allocation,
+                scored.score,
+                may_hear_of_earlier=may_hear_of_earlier,
+                beside=[place.node_name for place in self._list_alternatives(pod, [node_name])],
+            )
             if pod.group is not None:
                 self._note_whole_group(pod.group)
             return
@@ -139,14 +153,25 @@ class NamedPlaces:
     def release_pod(self, uid: str, how: HoldEnd) -> None:
         """The pod is bound, or the scheduler's attempt has ended."""
         self._soft_reservations.release_pod(uid)
-        self._ledger.release_held_place(uid, how)
+        self._ledger.release_held_places(uid, how)
+
+    def on_pod_reserved(self, pod: Pod, node_name: str) -> None:
+        """Its bind has come, so its scheduler has chosen a set of nodes for its group: places on other sets are of no use."""
+        self.release_pod(pod.uid, "bound")
+        chosen = "" if pod.group is None else self._group_fit.get_node_set(pod.group, node_name)
+        if pod.group is None or not chosen:
+            return
+        for uid in [member.uid for member in self._ledger.list_group(pod.group)]:
+            held = [place.node_name for place in self._ledger.places.list_held_places_of(uid)]
+            kept = [name for name in held if self._group_fit.get_node_set(pod.group, name) == chosen]
+            self._ledger.release_held_places(uid, "bound", beside=kept)
 
     def end_attempt(self, uid: str, began_at: float) -> None:
         """A bind that began then has ended. A place that was named since is of a later attempt."""
         self._soft_reservations.release_pod(uid)
-        held = self._ledger.places.get_held_place(uid)
-        if held is not None and held.made_at <= began_at:
-            self._ledger.release_held_place(uid, "failed")
+        held = self._ledger.places.list_held_places_of(uid)
+        later = [place.node_name for place in held if place.made_at > began_at]
+        self._ledger.release_held_places(uid, "failed", beside=later)
 
     def _end_group_before(self, pod: Pod) -> None:
         """The scheduler tries the pods of a group in one go: a pod of no group, or of another, shows that this has ended.
@@ -184,7 +209,33 @@ class NamedPlaces:
         if group in self._whole_groups:
             return
         for uid in self._group_fit.list_in_vain(group):
-            self._ledger.release_held_place(uid, "failed")
+            self._ledger.release_held_places(uid, "failed")
+
+    def _list_alternatives(self, pod: Pod, names: Sequence[str]) -> list[HeldPlace]:
+        """The pod's places on other sets of nodes than that of these: its scheduler may still choose one."""
+        held = self._ledger.places.list_held_places_of(pod.uid)
+        if pod.group is None or not held:
+            return []
+        group, tried = pod.group, self._group_fit.find_common_node_set(pod.group, names)
+        return [place for place in held if tried and self._group_fit.get_node_set(group, place.node_name) != tried]
+
+    def _may_hear_of_earlier(self, pod: Pod, given_up: Sequence[HeldPlace], others: Sequence[HeldPlace]) -> bool:
+        if given_up:
+            return not any(place.is_given_up_by(pod) for place in given_up)
+        if others:
+            return others[-1].may_hear_of_earlier
+        recent = self._attempts.get(pod.uid)
+        return recent is not None and recent.pod.failed_attempt == pod.failed_attempt
+
+    def _end_old_alternatives(self, held: Sequence[HeldPlace]) -> None:
+        """Of one pod: all but the place to which it is nominated, or else the latest."""
+        chosen = next((place for place in held if place.is_confirmed), held[-1])
+        kept = [
+            place.node_name
+            for place in held
+            if place is chosen or self._ledger.get_age_seconds(place) < ALTERNATIVE_SECONDS
+        ]
+        self._ledger.release_held_places(chosen.pod.uid, "expired", beside=kept)
 
     def _may_bind_late(self, pod: Pod) -> bool:
         return pod.may_bind_late or pod.scheduler_name in self._schedulers

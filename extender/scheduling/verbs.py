@@ -187,7 +187,7 @@ class Verbs:
     ) -> VerbResponse:
         uid = scheduling_request.pod.uid
         self._node_backoff.back_off_target(uid)
-        self._places.begin_attempt(scheduling_request.pod)
+        self._places.begin_attempt(scheduling_request.pod, names)
         self._generations.forget_pod(uid)
         key = self._engine.find_verdict_key(pod_request, uid)
         generation = RejectionGeneration(self._ledger.capacity_generation, self._ledger.cards_generation)
@@ -200,6 +200,7 @@ class Verbs:
         outcome = self._engine.filter_nodes(names, pod_request, uid)
         shortfall = self._group_fit.find_shortfall(scheduling_request.pod) if outcome.passed else None
         if shortfall is not None:
+            self._places.release_pod(uid, "filtered")
             self._listener.on_filter_answered(uid, names, fits=False, for_group=True)
             self._events.record_pod_event(scheduling_request.pod, EventReason.GROUP_DOES_NOT_FIT, str(shortfall))
             return self._build_filter_response(outcome.with_all_refused(UnfitReason.GROUP))

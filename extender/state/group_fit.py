@@ -9,13 +9,14 @@ told that a free card is none. It may still find that such a group does not fit.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from cachetools import LRUCache
 
 from extender.state.ledger import Ledger
+from extender.state.node_labels import NodeLabels
 from extender.state.pod_groups import PodGroups
 from vrampack.cards.joint_places import count_places
 from vrampack.cards.pod import Pod
@@ -73,9 +74,10 @@ class _Leaving:
 class GroupFit:
     """Over one ledger."""
 
-    def __init__(self, ledger: Ledger, groups: PodGroups) -> None:
+    def __init__(self, ledger: Ledger, groups: PodGroups, node_labels: NodeLabels) -> None:
         self._ledger = ledger
         self._groups = groups
+        self._node_labels = node_labels
         self._counts: LRUCache[GroupKey, _Count] = LRUCache(MAX_COUNTS)
         """All pods of a group get the same answer, as long as nothing changes."""
 
@@ -110,16 +112,36 @@ class GroupFit:
         minimum, members = self._find_minimum(group), self._ledger.list_group(group)
         if minimum is None or len(members) < minimum or self.has_enough_places(group):
             return []
-        held = [place for pod in members if (place := self._ledger.places.get_held_place(pod.uid)) is not None]
-        return [place.pod.uid for place in held if not place.is_confirmed]
+        held = [place for pod in members for place in self._ledger.places.list_held_places_of(pod.uid)]
+        confirmed = {place.pod.uid for place in held if place.is_confirmed}
+        return list(dict.fromkeys(place.pod.uid for place in held if place.pod.uid not in confirmed))
 
     def has_enough_places(self, group: GroupKey) -> bool:
-        """Whether so many of its pods are bound or have a place that they may start."""
-        minimum, places = self._find_minimum(group), self._ledger.places
+        """Whether so many of its pods are bound or have a place, on one set of nodes, that they may start."""
+        minimum = self._find_minimum(group)
         if minimum is None:
             return False
         members = self._ledger.list_group(group)
-        return sum(self._is_placed(pod) or places.get_held_place(pod.uid) is not None for pod in members) >= minimum
+        unbound = [pod for pod in members if not self._is_placed(pod)]
+        held_on = Counter(node_set for pod in unbound for node_set in self._list_node_sets_of(pod, group))
+        return len(members) - len(unbound) + max(held_on.values(), default=0) >= minimum
+
+    def _list_node_sets_of(self, pod: Pod, group: GroupKey) -> set[str]:
+        """Those on which a place is held for the pod."""
+        return {self.get_node_set(group, place.node_name) for place in self._ledger.places.list_held_places_of(pod.uid)}
+
+    def get_node_set(self, group: GroupKey, node_name: str) -> str:
+        """The set of nodes with this one on which the scheduler tries all pods of the group, before or after other sets.
+
+        Empty if it tries them on all nodes at once.
+        """
+        return self.find_common_node_set(group, (node_name,))
+
+    def find_common_node_set(self, group: GroupKey, names: Sequence[str]) -> str:
+        """The set that has all of these nodes; empty if none has."""
+        key = self._groups.get_topology_key(group)
+        node_sets = {self._node_labels.get_value(name, key) for name in names} if key else set()
+        return node_sets.pop() if len(node_sets) == 1 else ""
 
     def _find_missing(self, group: GroupKey, waiting: Collection[Pod], *, spare: int) -> int:
         generations = self._ledger.generation, self._ledger.capacity_generation

@@ -26,7 +26,7 @@ saw the events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from cachetools import TTLCache
 
@@ -231,7 +231,7 @@ class Ledger:
         if pod is not None:
             self._removed[uid] = None
         self._fetched.discard(uid)
-        for name in list_touched_nodes(pod, None) | self._end_place(uid, "gone"):
+        for name in list_touched_nodes(pod, None) | self._end_places(self.places.list_places_of(uid), "gone"):
             self._nodes.rebuild_node(name)
         self._update_nomination(pod, None)
         self._changes.tell_pod_resolved(uid)
@@ -256,7 +256,7 @@ class Ledger:
         for uid in baseline.pods - listed:
             self.remove_pod(uid)
         for uid in baseline.placed_pods - listed:
-            self._release_place(uid, "gone")
+            self._release_places(self.places.list_places_of(uid), "gone")
 
     def list_node_names(self) -> frozenset[str]:
         return self._nodes.list_names()
@@ -269,7 +269,7 @@ class Ledger:
         known = self.places.get_reservation(pod.uid)
         if known is not None and known.node_name != node_name:
             raise ValueError(f"pod {pod} has a place on node {known.node_name} already")
-        touched = {node_name} | self._end_place(pod.uid, "bound")
+        touched = {node_name} | self._end_places(self.places.list_places_of(pod.uid), "bound")
         reservation = Reservation(pod, node_name, allocation, made_at=self._clock())
         self.places.put_place(reservation)
         for name in touched:
@@ -277,9 +277,19 @@ class Ledger:
         return reservation
 
     def hold_place(
-        self, pod: Pod, node_name: str, allocation: Allocation, score: float, *, may_hear_of_earlier: bool = False
+        self,
+        pod: Pod,
+        node_name: str,
+        allocation: Allocation,
+        score: float,
+        *,
+        may_hear_of_earlier: bool = False,
+        beside: Collection[str] = (),
     ) -> None:
-        """Count the place for a pod that may be bound late, unless it is bound or gone, or a Binding of it is under way."""
+        """Count the place for a pod that may be bound late, unless it is bound or gone, or a Binding of it is under way.
+
+        It is the only one of its pod, but for those on nodes of `beside`.
+        """
         known = self._pods.get_pod(pod.uid)
         if known is not None and is_later_version(known.resource_version, than=pod.resource_version):
             pod = known
@@ -287,7 +297,7 @@ class Ledger:
             return
         if known is None and pod.uid in self._removed:
             return
-        self.release_held_place(pod.uid, "filtered")
+        self.release_held_places(pod.uid, "filtered", beside=beside)
         self.places.put_place(
             HeldPlace(
                 pod,
@@ -305,9 +315,10 @@ class Ledger:
             self.mark_node_changed(nominated_node)
             self.release_nominated_capacity(nominated_node)
 
-    def release_held_place(self, uid: str, how: HoldEnd) -> None:
-        if self.places.get_held_place(uid) is not None:
-            self._release_place(uid, how)
+    def release_held_places(self, uid: str, how: HoldEnd, *, beside: Collection[str] = ()) -> None:
+        """Free what is held for the pod, but not on nodes of `beside`."""
+        held = self.places.list_held_places_of(uid)
+        self._release_places([place for place in held if place.node_name not in beside], how)
 
     def record_binding(self, uid: str, node_name: str, version: str) -> None:
         """A Binding for this version of the pod is about to be sent.
@@ -328,12 +339,13 @@ class Ledger:
         """Free the place after a definite refusal, which says nothing about a Binding that was written before."""
         known = self.places.get_reservation_on(uid, node_name)
         if known is not None and not known.is_written:
-            self._release_place(uid, "failed")
+            self._release_places([known], "failed")
 
     def release_place(self, uid: str, node_name: str) -> None:
         """Free the place: the API server has shown since that the pod is not there and that no Binding can bring it there."""
-        if self.places.get_reservation_on(uid, node_name) is not None:
-            self._release_place(uid, "failed")
+        known = self.places.get_reservation_on(uid, node_name)
+        if known is not None:
+            self._release_places([known], "failed")
 
     def recount_node(self, name: str) -> Node | None:
         """The node by a fresh count, which must equal the one that is kept."""
@@ -357,8 +369,8 @@ class Ledger:
             known is None or (known.node_name, known.request) != (pod.node_name, pod.request)
         ):
             self._changes.tell_group_changed(pod.group)
-        if pod.node_name or self.places.hear_of(pod):
-            touched |= self._end_place(pod.uid, "bound" if pod.node_name else "failed")
+        freed = self.places.list_places_of(pod.uid) if pod.node_name else self.places.hear_of(pod)
+        touched |= self._end_places(freed, "bound" if pod.node_name else "failed")
         for name in touched:
             self._nodes.rebuild_node(name)
         self._update_nomination(known, pod)
@@ -391,13 +403,16 @@ class Ledger:
             if changed.state != known.state:
                 self._nodes.rebuild_node(node_name)  # the scheduler counts the pod there again, or no longer
 
-    def _release_place(self, uid: str, how: HoldEnd) -> None:
-        for name in self._end_place(uid, how):
+    def _release_places(self, places: Sequence[Place], how: HoldEnd) -> None:
+        for name in sorted(self._end_places(places, how)):
             self._nodes.rebuild_node(name)
 
-    def _end_place(self, uid: str, how: HoldEnd) -> set[str]:
-        """Remove what is reserved or held for the pod. Returns the node to rebuild, if there was any."""
-        place = self.places.end_place(uid, how)
-        if isinstance(place, HeldPlace):
-            self.mark_node_changed(get_nomination(self._pods.get_pod(uid)))  # cards may be kept there again
-        return set() if place is None else {place.node_name}
+    def _end_places(self, places: Sequence[Place], how: HoldEnd) -> set[str]:
+        """Remove these places. Returns the nodes to rebuild."""
+        for place in places:
+            self.places.end_place(place, how)
+            if isinstance(place, HeldPlace):
+                self.mark_node_changed(
+                    get_nomination(self._pods.get_pod(place.pod.uid))
+                )  # cards may be kept there again
+        return {place.node_name for place in places}

@@ -126,8 +126,8 @@ class Nominator(NodeFollower):
     def list_pod_specific_nodes(self, uid: str) -> list[str]:
         """The nodes that look different to this pod than to other pods of its floor."""
         self.follow()
-        place, pod = self._ledger.places.get_place(uid), self._ledger.get_pod(uid)
-        names = [] if place is None else [place.node_name]
+        pod = self._ledger.get_pod(uid)
+        names = [place.node_name for place in self._ledger.places.list_places_of(uid)]
         if pod is not None and pod.node_to_keep in self._kept:
             names.append(pod.node_to_keep)
         if uid in self._pending_preemptions:

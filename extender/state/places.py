@@ -9,12 +9,16 @@ counts the pod on its node meanwhile. So does the ledger. That an attempt has fa
 scheduler nominates the pod to the node while it waits, and ends the nomination; in every version it writes another
 PodScheduled condition. It puts the pod back into its queue before it writes that, so the next attempt may begin before the news
 of the last one is heard: such news ends no hold. A restart forgets held places, but for those of nominated pods.
+
+A pod has one place. Only where the scheduler tries the pods of a group on several sets of nodes before it chooses one, a
+place is held on each set.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Literal, TypeAlias, get_args
 
 from extender.state.pods_by_node import PodsByNode
@@ -123,28 +127,29 @@ Place: TypeAlias = HeldPlace | Reservation
 
 
 class Places:
-    """At most one for each pod."""
+    """Of a pod at most one on each node: one reservation, or held places."""
 
     def __init__(self) -> None:
-        self._by_pod: dict[str, Place] = {}
+        self._by_pod: dict[str, dict[str, Place]] = {}
+        """By the pod's uid and the node's name, the oldest first."""
         self._pods_by_node = PodsByNode()
         self.holds_ended: dict[HoldEnd, int] = dict.fromkeys(get_args(HoldEnd), 0)
         """How many held places ended in each way, since the start."""
 
     def __iter__(self) -> Iterator[Place]:
-        """The oldest first, here and in lists."""
-        return iter(self._by_pod.values())
+        """Pod by pod."""
+        return chain.from_iterable(places.values() for places in self._by_pod.values())
 
-    def get_place(self, uid: str) -> Place | None:
-        return self._by_pod.get(uid)
+    def list_places_of(self, uid: str) -> list[Place]:
+        """The oldest first, here and in other lists of one pod's places."""
+        return list(self._by_pod.get(uid, {}).values())
 
-    def get_held_place(self, uid: str) -> HeldPlace | None:
-        place = self._by_pod.get(uid)
-        return place if isinstance(place, HeldPlace) else None
+    def list_held_places_of(self, uid: str) -> list[HeldPlace]:
+        return [place for place in self._by_pod.get(uid, {}).values() if isinstance(place, HeldPlace)]
 
     def get_reservation(self, uid: str) -> Reservation | None:
-        place = self._by_pod.get(uid)
-        return place if isinstance(place, Reservation) else None
+        places = self._by_pod.get(uid, {}).values()
+        return next((place for place in places if isinstance(place, Reservation)), None)
 
     def get_reservation_on(self, uid: str, node_name: str) -> Reservation | None:
         """The pod's reservation if it is on this node."""
@@ -152,42 +157,44 @@ class Places:
         return reservation if reservation is not None and reservation.node_name == node_name else None
 
     def is_on_node(self, uid: str, node_name: str) -> bool:
-        """Whether the pod's place is on this node."""
-        place = self._by_pod.get(uid)
-        return place is not None and place.node_name == node_name
+        """Whether the pod has a place on this node."""
+        return node_name in self._by_pod.get(uid, ())
 
     def needs_no_cards_of(self, uid: str, node_name: str) -> bool:
         """Whether a place on this node is reserved for the pod, or one is held for it anywhere."""
-        place = self._by_pod.get(uid)
-        return place is not None and (isinstance(place, HeldPlace) or place.node_name == node_name)
+        return self.is_on_node(uid, node_name) or bool(self.list_held_places_of(uid))
 
     def list_reservations(self) -> list[Reservation]:
-        return [place for place in self._by_pod.values() if isinstance(place, Reservation)]
+        return [place for place in self if isinstance(place, Reservation)]
 
     def list_held_places(self) -> list[HeldPlace]:
-        return [place for place in self._by_pod.values() if isinstance(place, HeldPlace)]
+        return [place for place in self if isinstance(place, HeldPlace)]
 
     def list_on_node(self, node_name: str) -> list[Place]:
-        return [self._by_pod[uid] for uid in self._pods_by_node.list_pods(node_name)]
+        return [self._by_pod[uid][node_name] for uid in self._pods_by_node.list_pods(node_name)]
 
     def put_place(self, place: Place) -> None:
-        """Add it; the pod has none, or one on the same node."""
-        self._by_pod[place.pod.uid] = place
+        """Add it, instead of the one that the pod has on this node; a reservation is the only place of its pod."""
+        self._by_pod.setdefault(place.pod.uid, {})[place.node_name] = place
         self._pods_by_node.add_pod(place.node_name, place.pod.uid)
 
-    def end_place(self, uid: str, how: HoldEnd) -> Place | None:
-        """Remove the pod's place and return it, if it has one."""
-        place = self._by_pod.pop(uid, None)
-        if place is not None:
-            self._pods_by_node.remove_pod(place.node_name, uid)
-            if isinstance(place, HeldPlace):
-                self.holds_ended[how] += 1
-        return place
+    def end_place(self, place: Place, how: HoldEnd) -> None:
+        """Remove one of the places."""
+        uid = place.pod.uid
+        del self._by_pod[uid][place.node_name]
+        if not self._by_pod[uid]:
+            del self._by_pod[uid]
+        self._pods_by_node.remove_pod(place.node_name, uid)
+        if isinstance(place, HeldPlace):
+            self.holds_ended[how] += 1
 
-    def hear_of(self, pod: Pod) -> bool:
-        """The API server shows the unbound pod. Returns whether its place is free by that."""
-        place = self._by_pod.get(pod.uid)
-        heard = None if place is None else place.hear_of(pod)
-        if heard is not None:
-            self._by_pod[pod.uid] = heard
-        return place is not None and heard is None
+    def hear_of(self, pod: Pod) -> list[Place]:
+        """The API server shows the unbound pod. Returns its places that are free by that."""
+        freed: list[Place] = []
+        for place in self.list_places_of(pod.uid):
+            heard = place.hear_of(pod)
+            if heard is None:
+                freed.append(place)
+            else:
+                self.put_place(heard)
+        return freed

@@ -1,4 +1,4 @@
-"""How many pods of a group must start together, as the PodGroup says: of Kubernetes 1.36, or of the plugin Coscheduling.
+"""How many pods of a group must start together and where, as the PodGroup says: of Kubernetes 1.36, or of the plugin Coscheduling.
 
     the API server has the kind --> all groups are listed, then watched
     it does not, or we may not  --> asked again every five minutes; no group is known, even if some were before
@@ -30,10 +30,11 @@ RETRY_SECONDS = 10.0
 
 
 class PodGroups:
-    """The minimum of each group that has one."""
+    """The minimum of each group that has one, and the label whose value its nodes must share."""
 
     def __init__(self) -> None:
         self._minimums: dict[GroupKey, int] = {}
+        self._topology_keys: dict[GroupKey, str] = {}
         self._listeners: list[Callable[[GroupKey], None]] = []
 
     def add_listener(self, on_changed: Callable[[GroupKey], None]) -> None:
@@ -54,10 +55,25 @@ class PodGroups:
         for on_changed in self._listeners:
             on_changed(group)
 
+    def get_topology_key(self, group: GroupKey) -> str:
+        """Empty if its pods may go to any nodes."""
+        return self._topology_keys.get(group, "")
+
+    def put_topology_key(self, group: GroupKey, key: str) -> None:
+        if key:
+            self._topology_keys[group] = key
+        else:
+            self._topology_keys.pop(group, None)
+
+    def forget_group(self, group: GroupKey) -> None:
+        self.put_topology_key(group, "")
+        self.put_minimum(group, None)
+
     def keep_listed(self, kind: GroupKind, listed: set[GroupKey]) -> None:
         """Forget the other groups of this kind."""
-        for group in [each for each in self._minimums if each.kind == kind and each not in listed]:
-            self.put_minimum(group, None)
+        known = self._minimums.keys() | self._topology_keys.keys()
+        for group in [each for each in known if each.kind == kind and each not in listed]:
+            self.forget_group(group)
 
 
 class PodGroupSink:
@@ -82,14 +98,15 @@ class PodGroupSink:
         self._groups.keep_listed(self._kind, self._listed)
 
     def on_changed(self, obj: PodGroupObject) -> None:
+        self._groups.put_topology_key(self._get_key(obj), obj.topology_key)
         self._groups.put_minimum(self._get_key(obj), obj.minimum)
 
     def on_deleted(self, obj: PodGroupObject) -> None:
-        self._groups.put_minimum(self._get_key(obj), None)
+        self._groups.forget_group(self._get_key(obj))
 
     def on_malformed(self, reference: ObjectReference, text: str) -> None:
         log.warning("pod group not decoded group=%s error=%s", reference, text)
-        self._groups.put_minimum(GroupKey(self._kind, reference.namespace, reference.name), None)
+        self._groups.forget_group(GroupKey(self._kind, reference.namespace, reference.name))
 
     def on_contact(self) -> None:
         """Ignored: the minimum of a group seldom changes, and nothing is refused for its age."""

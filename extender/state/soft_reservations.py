@@ -35,9 +35,9 @@ class SoftReservation:
 class SoftReservations:
     """At most one for each pod. A `SoftReservationView` for the engine."""
 
-    def __init__(self, clock: Callable[[], float], get_held_place: Callable[[str], HeldPlace | None]) -> None:
+    def __init__(self, clock: Callable[[], float], list_held_places_of: Callable[[str], Sequence[HeldPlace]]) -> None:
         self._clock = clock
-        self._get_held_place = get_held_place
+        self._list_held_places_of = list_held_places_of
         self._reservations: dict[str, SoftReservation] = {}
         """The oldest first."""
         self._cards_by_node: dict[str, tuple[HeldCards, ...]] = {}
@@ -76,14 +76,14 @@ class SoftReservations:
             self._changes.forget_removed_nodes(self._cards_by_node)
         self._changes.record_change(name)
 
-    def get_placement(self, uid: str) -> Placement | None:
-        """The place that is held or reserved for this pod."""
-        held = self._get_held_place(uid)
-        if held is not None:
-            return Placement(held.node_name, tuple(held.allocation.card_indices), held.score)
+    def list_placements(self, uid: str) -> list[Placement]:
+        """The places that are held for this pod, or the one that is reserved."""
+        held = self._list_held_places_of(uid)
+        if held:
+            return [Placement(each.node_name, tuple(each.allocation.card_indices), each.score) for each in held]
         self._expire_old()
         reservation = self._reservations.get(uid)
-        return reservation.placement if reservation is not None else None
+        return [] if reservation is None else [reservation.placement]
 
     def list_reserved_nodes(self) -> Collection[str]:
         self._expire_old()

@@ -171,8 +171,8 @@ class Engine:
         node = self._ledger.get_node_for_pod(name, uid)
         if node is None:
             return self._evaluate(node, pod_request)
-        own = self._soft_reservations.get_placement(uid)
-        if own is not None and own.node_name == name:
+        own = next((each for each in self._soft_reservations.list_placements(uid) if each.node_name == name), None)
+        if own is not None:
             fitting = find_fitting_cards(node, pod_request.card_request)
             cards = () if isinstance(fitting, Unfit) else tuple(card for card in fitting if card.index in own.cards)
             if len(cards) == len(own.cards) == pod_request.card_request.count:
@@ -259,8 +259,8 @@ class Engine:
         if found.ranking is None:
             single = candidates & found.nodes.keys()
         else:
-            own = self._soft_reservations.get_placement(uid)
-            single = candidates & {*found.shapes, *avoided, *(() if own is None else (own.node_name,))}
+            own = {each.node_name for each in self._soft_reservations.list_placements(uid)}
+            single = candidates & {*found.shapes, *avoided, *own}
         ranked: list[tuple[int, float, str]] = []
         for name in single:
             reserved = self._soft_reservations.list_reserved_cards(name, uid)

@@ -23,8 +23,8 @@ class SoftReservationView(ChangeLog, Protocol):
         """Soft reservations on this node of all pods but `uid`: the same object until they change, if it has none there."""
         ...
 
-    def get_placement(self, uid: str) -> Placement | None:
-        """The soft reservation of the pod itself."""
+    def list_placements(self, uid: str) -> Sequence[Placement]:
+        """The places of the pod itself, at most one on each node."""
         ...
 
 
@@ -42,8 +42,8 @@ class NoSoftReservations:
     def list_reserved_cards(self, name: str, uid: str | None = None) -> Sequence[HeldCards]:  # noqa: ARG002 - of the protocol
         return ()
 
-    def get_placement(self, uid: str) -> Placement | None:  # noqa: ARG002 - of the protocol
-        return None
+    def list_placements(self, uid: str) -> Sequence[Placement]:  # noqa: ARG002 - of the protocol
+        return ()
 
 
 @dataclass(frozen=True, slots=True)

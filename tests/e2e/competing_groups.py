@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -68,14 +68,13 @@ class CompetingGroups:
     @contextmanager
     def _both_tried(self, times: int = 1) -> Iterator[None]:
         """Ends when the scheduler has asked about as many pods since it began as both groups have, so often."""
-        before = self._count_filters()
+        before = count_filters(self._extender)
         yield
         self._cluster.wait_until(
-            lambda: self._count_filters() >= before + times * 2 * MEMBERS, WHOLE_SECONDS, what="both groups are tried"
+            lambda: count_filters(self._extender) >= before + times * 2 * MEMBERS,
+            WHOLE_SECONDS,
+            what="both groups are tried",
         )
-
-    def _count_filters(self) -> float:
-        return sum(read_metric(self._extender, FILTERED.format(result)) for result in ("ok", "no"))
 
     def _wait_for_whole_group(self, groups: dict[str, list[str]]) -> list[str]:
         """The names of the groups, once one has all of its pods bound: that one first."""
@@ -102,9 +101,16 @@ class CompetingGroups:
             self._cluster.request_ok("DELETE", f"{PODS}/{name}", AT_ONCE)
 
 
-def add_gpu_node(cluster: ControlPlane, cards: int) -> None:
+def count_filters(extender: ExtenderProgram) -> float:
+    """How often the scheduler has asked about a pod."""
+    return sum(read_metric(extender, FILTERED.format(result)) for result in ("ok", "no"))
+
+
+def add_gpu_node(
+    cluster: ControlPlane, cards: int, *, name: str = "gpu-0", labels: Mapping[str, str] | None = None
+) -> None:
     published = (
-        published_card(index, units=CARD_UNITS, memory_mib=CARD_UNITS * 1024, uuid=f"GPU-{index}")
+        published_card(index, units=CARD_UNITS, memory_mib=CARD_UNITS * 1024, uuid=f"GPU-{name}-{index}")
         for index in range(cards)
     )
-    cluster.add_node("gpu-0", cards=cards_annotation(*published, injection="cdi"))
+    cluster.add_node(name, cards=cards_annotation(*published, injection="cdi"), labels=labels)

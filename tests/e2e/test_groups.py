@@ -12,7 +12,18 @@ from typing import Any
 import pytest
 
 from tests.e2e.auditing import assert_never_oversold, wait_until_recounted
-from tests.e2e.competing_groups import AT_ONCE, CARD_UNITS, CARDS, REFUSAL, UNITS, CompetingGroups, Pod, add_gpu_node
+from tests.e2e.competing_groups import (
+    AT_ONCE,
+    CARD_UNITS,
+    CARDS,
+    REFUSAL,
+    UNITS,
+    CompetingGroups,
+    Pod,
+    add_gpu_node,
+    count_filters,
+)
+from tests.e2e.in_cluster import ExtenderProgram
 from tests.e2e.pod_placements import read_refusal, run_pods, wait_until_bound
 from tests.e2e.release_shape import start_release
 from tests.e2e.verb_calls import read_ledger_states
@@ -22,6 +33,8 @@ from tests.support.manifest_builders import PODS, pod_manifest
 API = "scheduling.k8s.io/v1alpha2"
 GROUPS = f"/apis/{API}/namespaces/default/podgroups"
 GATES = "--feature-gates=GenericWorkload=true,GangScheduling=true"
+BY_RACK = f"{GATES},TopologyAwareWorkloadScheduling=true"
+RACK = "example.com/rack"
 TRIES = 3
 """An attempt that fails like the one before writes nothing of that."""
 ROUNDS = int(os.environ.get("VRAMPACK_GROUP_ROUNDS", "2"))
@@ -32,7 +45,10 @@ Start = Callable[..., Any]
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """Instead of the suite's own: with the API of groups, which is off by default."""
-    flags = ["--feature-gates=GenericWorkload=true", f"--runtime-config={API}=true"]
+    flags = [
+        "--feature-gates=GenericWorkload=true,TopologyAwareWorkloadScheduling=true",
+        f"--runtime-config={API}=true",
+    ]
     with start_release(tmp_path_factory.mktemp("groups"), apiserver_flags=flags) as running:
         yield running
 
@@ -94,11 +110,50 @@ def test_a_group_that_fails_for_other_reasons_leaves_its_cards_to_others(
     wait_until_recounted(cluster, ours)
 
 
-def create_group(cluster: ControlPlane, name: str, minimum: int) -> Callable[[Pod], Pod]:
-    """Returns what puts a pod into it."""
-    cluster.request_ok(
-        "POST", GROUPS, {"metadata": {"name": name}, "spec": {"schedulingPolicy": {"gang": {"minCount": minimum}}}}
-    )
+@pytest.mark.timeout(60 + 15 * ROUNDS)
+def test_a_group_gets_its_cards_on_whichever_nodes_the_scheduler_chooses(
+    cluster: ControlPlane, extender: Start, scheduler: Start
+) -> None:
+    """It is tried on each rack before one is chosen, and other pods come between the choice and the bind."""
+    for rack in ("a", "b"):
+        add_gpu_node(cluster, 2, name=f"gpu-{rack}", labels={RACK: rack})
+    ours = extender()
+    scheduler(flags=[BY_RACK])
+    with assert_never_oversold(cluster):
+        for number in range(ROUNDS):
+            _run_between_choice_and_bind(cluster, ours, number)
+    wait_until_recounted(cluster, ours)
+
+
+def _run_between_choice_and_bind(cluster: ControlPlane, ours: ExtenderProgram, number: int) -> None:
+    """The pods of a group are bound on one rack; the others, which come before that, on the other rack."""
+    assert ours.front is not None
+    join = create_group(cluster, f"racks-{number}", 2, topology=RACK)
+    members, others = ([f"{kind}-{number}-{each}" for each in range(2)] for kind in ("member", "other"))
+    binds = ours.front.when("POST", "/bind$").hold()
+    for name in members:
+        cluster.request_ok("POST", PODS, join(pod_manifest(name, UNITS)))
+    ours.front.reached(binds, 2)
+    before = count_filters(ours)
+    for name in others:
+        cluster.request_ok("POST", PODS, pod_manifest(name, UNITS))
+    cluster.wait_until(lambda: count_filters(ours) >= before + 2, what="the other pods are tried")
+    binds.release()
+    ours.front.clear()
+    racks = [{wait_until_bound(cluster, name)["spec"]["nodeName"] for name in names} for names in (members, others)]
+    assert sorted(racks, key=str) == [{"gpu-a"}, {"gpu-b"}]
+    for name in (*members, *others):
+        cluster.request_ok("DELETE", f"{PODS}/{name}", AT_ONCE)
+
+
+def create_group(
+    cluster: ControlPlane, name: str, minimum: int, *, topology: str | None = None
+) -> Callable[[Pod], Pod]:
+    """Returns what puts a pod into it. `topology`: the label whose value its nodes must share."""
+    spec: dict[str, Any] = {"schedulingPolicy": {"gang": {"minCount": minimum}}}
+    if topology is not None:
+        spec["schedulingConstraints"] = {"topology": [{"key": topology}]}
+    cluster.request_ok("POST", GROUPS, {"metadata": {"name": name}, "spec": spec})
 
     def join(pod: Pod) -> Pod:
         pod["spec"]["schedulingGroup"] = {"podGroupName": name}

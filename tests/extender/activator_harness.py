@@ -16,6 +16,7 @@ from extender.scheduling.mix_learner import MixLearner
 from extender.state.group_fit import GroupFit
 from extender.state.host_usage import HostUsage
 from extender.state.ledger import Ledger
+from extender.state.node_labels import NodeLabels
 from extender.state.nominator import Nominator
 from extender.state.pending_preemptions import PendingPreemptions
 from extender.state.pod_client import PodClient
@@ -92,7 +93,7 @@ class ActivatorHarness:
                 started_ns=7,
                 hosts=HostUsage(is_kept=False),
             ),
-            group_fit=GroupFit(self.ledger, PodGroups()),
+            group_fit=GroupFit(self.ledger, PodGroups(), NodeLabels()),
             metrics=self.metrics,
             readiness=self.readiness,
             clock=lambda: self.seconds,
@@ -100,7 +101,7 @@ class ActivatorHarness:
         events = ExtenderEventRecorder(self.door, self.metrics, clock=lambda: self.seconds, now=lambda: 0.0)
         reactions = LedgerReactions(
             self.kicker,
-            SoftReservations(lambda: self.seconds, self.ledger.places.get_held_place),
+            SoftReservations(lambda: self.seconds, self.ledger.places.list_held_places_of),
             ProblemReporter(self.metrics, events),
             EngineFollower(engine, nominations),
             MixLearner(self.ledger, engine),

@@ -18,6 +18,7 @@ from extender.settings import ExtenderConfiguration
 from extender.state.group_fit import GroupFit
 from extender.state.host_usage import HostUsage
 from extender.state.ledger import Ledger
+from extender.state.node_labels import NodeLabels
 from extender.state.nominator import Nominator
 from extender.state.pending_preemptions import PendingPreemptions
 from extender.state.pod_client import PodClient
@@ -75,10 +76,10 @@ class BindingHarness:
             engine=self.engine,
             places=NamedPlaces(
                 self.ledger,
-                SoftReservations(lambda: self.seconds, self.ledger.places.get_held_place),
+                SoftReservations(lambda: self.seconds, self.ledger.places.list_held_places_of),
                 configuration,
                 ScriptedReadiness(),
-                GroupFit(self.ledger, PodGroups()),
+                GroupFit(self.ledger, PodGroups(), NodeLabels()),
                 clock=lambda: self.seconds,
             ),
             api=api,

@@ -12,6 +12,7 @@ from extender.metrics import ExtenderMetrics
 from extender.rule_settings import RuleSettings
 from extender.settings import DecidingVerb, DecisionSettings, ExtenderConfiguration, HoldSettings
 from extender.state.ledger import Ledger
+from extender.state.node_labels import NodeLabels
 from extender.state.sync import ProblemReporter
 from policies.policy import ScoredCards
 from tests.fakes.api import FakeKubeApi
@@ -51,6 +52,7 @@ class SchedulerHarness:
             rules=rules,
             holds=holds or HoldSettings(),
         )
+        self.node_labels = NodeLabels()
         self.parts = build_components(
             ledger=self.ledger,
             api=api,
@@ -61,6 +63,7 @@ class SchedulerHarness:
             readiness=ScriptedReadiness(),
             clock=self.clock,
             now_ns=lambda: 1,
+            node_labels=self.node_labels,
         )
         self.names = list(nodes)
         for name, units in nodes.items():

@@ -249,7 +249,7 @@ def test_the_end_of_a_nomination_to_another_node_ends_no_hold() -> None:
     assert desk.filter_names("other", 15) == ["b"]  # one place is enough for it
     desk.ledger.update_pod(replace(pod, nominated_node="", resource_version="6"))
     assert list_held(desk) == {"late": ("a", [0])}
-    desk.ledger.release_held_place("late", "failed")
+    desk.ledger.release_held_places("late", "failed")
     desk.ledger.update_pod(replace(pod, resource_version="7"))
     assert desk.filter_names("other", 15) == ["a"]
 
@@ -260,7 +260,7 @@ def test_cards_are_kept_for_a_nominee_again_when_its_hold_elsewhere_ends() -> No
     desk.ledger.update_pod(pod)
     desk.ledger.hold_place(pod, "a", desk.allocation(pod, "a", 0), 0.0)
     assert desk.filter_names("other", 15) == ["b"]
-    desk.ledger.release_held_place("late", "failed")
+    desk.ledger.release_held_places("late", "failed")
     assert desk.filter_names("other", 15) == ["a"]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -105,17 +106,18 @@ class ClusterMachine(RuleBasedStateMachine):
         self.deliver(len(self.events))
         return uid
 
-    @rule(uid=pods, node=st.sampled_from(NODES))
-    def hold(self, uid: str, node: str) -> None:
-        """As filter and prioritize do it for a pod that may be bound late."""
-        self.ledger.release_held_place(uid, "filtered")
+    @rule(uid=pods, node=st.sampled_from(NODES), beside=st.sampled_from([(), NODES]))
+    def hold(self, uid: str, node: str, beside: Collection[str]) -> None:
+        """As filter and prioritize do it for a pod that may be bound late, if also on several sets of nodes."""
+        self.ledger.release_held_places(uid, "filtered", beside=[name for name in beside if name != node])
         pod = self.ledger.get_pod(uid)
         seen = self.ledger.get_node_for_pod(node, uid)
         if pod is None or pod.node_name or pod.is_terminating or pod.request is None or seen is None:
             return
         judged = self.engine.evaluate_node(node, pod.request, uid)
         if not isinstance(judged, Unfit):
-            self.ledger.hold_place(pod, node, allocate_cards(seen, judged.cards, pod.request), judged.score)
+            allocation = allocate_cards(seen, judged.cards, pod.request)
+            self.ledger.hold_place(pod, node, allocation, judged.score, beside=beside)
 
     @rule(uid=pods, node=st.sampled_from(NODES), reply=st.sampled_from(["heard", "cut", "lost", "heard", "refused"]))
     def bind(self, uid: str, node: str, reply: str) -> None:
@@ -134,7 +136,7 @@ class ClusterMachine(RuleBasedStateMachine):
         else:
             judged = self.engine.evaluate_node(node, pod.request, uid)
             if isinstance(judged, Unfit):
-                self.ledger.release_held_place(uid, "failed")
+                self.ledger.release_held_places(uid, "failed")
                 return
             allocation = allocate_cards(seen, judged.cards, pod.request)
             self.ledger.assume(pod, node, allocation)

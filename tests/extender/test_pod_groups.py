@@ -45,6 +45,20 @@ SPECS: dict[str, tuple[Object, int | None]] = {
 }
 
 
+BY_RACK = {"schedulingConstraints": {"topology": [{"key": "example.com/rack"}]}}
+TOPOLOGIES: dict[str, tuple[Object, str]] = {
+    "one label": (GANG | BY_RACK, "example.com/rack"),
+    "no constraint": (GANG | {"schedulingConstraints": {"topology": []}}, ""),
+    "another constraint": (GANG | {"schedulingConstraints": {"spread": 1}}, ""),
+    "nothing": (GANG, ""),
+}
+
+
+@pytest.mark.parametrize(("spec", "key"), TOPOLOGIES.values(), ids=TOPOLOGIES)
+def test_the_label_that_its_nodes_share_is_read(spec: Object, key: str) -> None:
+    assert a_group("train", spec).topology_key == key
+
+
 @pytest.mark.parametrize(("spec", "minimum"), SPECS.values(), ids=SPECS)
 def test_the_minimum_is_read_of_either_kind(spec: Object, minimum: int | None) -> None:
     assert a_group("train", spec).minimum == minimum
@@ -72,12 +86,14 @@ def test_groups_come_change_and_go() -> None:
     a, b, other = GroupKey(OWN, "ml", "a"), GroupKey(OWN, "ml", "b"), GroupKey(PLUGIN, "ml", "a")
     groups.put_minimum(other, 2)
     sink.on_list_started("start")
-    sink.on_page([a_group("a", GANG), a_group("b", GANG)])
+    sink.on_page([a_group("a", GANG | BY_RACK), a_group("b", BY_RACK)])
     sink.on_list_finished()
-    assert [groups.get_minimum(each) for each in (a, b, other)] == [3, 3, 2]
+    assert [groups.get_minimum(each) for each in (a, b, other)] == [3, None, 2]
+    assert [groups.get_topology_key(each) for each in (a, b, other)] == ["example.com/rack"] * 2 + [""]
     sink.on_changed(a_group("a", {"schedulingPolicy": {"gang": {"minCount": 4}}}))
     sink.on_deleted(a_group("b", GANG))
     assert [groups.get_minimum(each) for each in (a, b, other)] == [4, None, 2]
+    assert [groups.get_topology_key(each) for each in (a, b)] == ["", ""]
     sink.on_malformed(ObjectReference("ml", "a", ""), "not decoded")
     assert groups.get_minimum(a) is None
     sink.on_changed(a_group("a", GANG))

@@ -114,9 +114,9 @@ def test_a_soft_reservation_expires(end: Callable[[SchedulerHarness], object]) -
 
 def test_a_soft_reservation_of_a_pod_not_yet_in_the_watch_holds() -> None:
     """The scheduler's watch may be ahead of ours."""
-    promises = SoftReservations(lambda: 0.0, lambda _: None)
+    promises = SoftReservations(lambda: 0.0, lambda _: ())
     promises.reserve_placement("p", CardRequest(4), Placement("a", (0,)))
-    assert promises.get_placement("p") == Placement("a", (0,))
+    assert promises.list_placements("p") == [Placement("a", (0,))]
     assert promises.list_reserved_cards("a", "p") == ()
     assert promises.list_reserved_cards("a", "q") == (((0,), CardRequest(4)),)
 

@@ -9,6 +9,7 @@ from tests.mutations.breaks import Mutation
 LEDGER = "tests/extender/test_ledger.py"
 NODES = "tests/extender/test_known_nodes.py"
 HELD = "tests/extender/test_held_places.py"
+NODE_SETS = "tests/extender/test_places_by_node_set.py"
 WRITERS = "tests/extender/test_binding_writers.py"
 RELOADS = "tests/extender/test_placement_change.py"
 ROOM = "tests/extender/test_ledger_capacity.py"
@@ -61,9 +62,21 @@ LEDGERS: Mapping[str, Mutation] = {
     ),
     "a pod is asked about again and keeps its earlier place": Mutation(
         "extender/scheduling/verbs.py",
-        "self._places.begin_attempt(scheduling_request.pod)",
+        "self._places.begin_attempt(scheduling_request.pod, names)",
         "pass",
         f"{HELD}::test_each_filter_of_its_pod_decides_again",
+    ),
+    "a pod of a group keeps no place on the other sets of nodes": Mutation(
+        "extender/scheduling/named_places.py",
+        "return [place for place in held if tried and self._group_fit.get_node_set(group, place.node_name) != tried]",
+        "return []",
+        f"{NODE_SETS}::test_each_rack_has_a_place_for_each_pod_until_one_is_chosen",
+    ),
+    "a bind leaves the places on the other sets of nodes": Mutation(
+        "extender/scheduling/named_places.py",
+        'self._ledger.release_held_places(uid, "bound", beside=kept)',
+        "pass",
+        f"{NODE_SETS}::test_the_first_bind_takes_the_place_of_its_rack_and_frees_the_others[a]",
     ),
     "a refused bind keeps its place": Mutation(
         "extender/state/ledger.py",
@@ -109,8 +122,8 @@ LEDGERS: Mapping[str, Mutation] = {
     ),
     "a confirmed place counts beside its record": Mutation(
         "extender/state/ledger.py",
-        "if pod.node_name or self.places.hear_of(pod):",
-        "if not pod.node_name and self.places.hear_of(pod):",
+        "freed = self.places.list_places_of(pod.uid) if pod.node_name else self.places.hear_of(pod)",
+        "freed = [] if pod.node_name else self.places.hear_of(pod)",
         f"{LEDGER}::test_once_bound_the_record_counts_and_not_the_reservation",
     ),
     "a pod finds free what it holds itself": Mutation(

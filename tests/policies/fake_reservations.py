@@ -38,11 +38,11 @@ class FakeReservations:
         return [name for name, reserved in self._by_node.items() if reserved]
 
     def list_reserved_cards(self, name: str, uid: str | None = None) -> Sequence[HeldCards]:
-        own = None if uid is None else self.get_placement(uid)
-        return self._list_cards(name, uid) if own and own.node_name == name else self._by_node.get(name, ())
+        own = None if uid is None else self._placements.get(uid)
+        return self._list_cards(name, uid) if own and own[0].node_name == name else self._by_node.get(name, ())
 
-    def get_placement(self, uid: str) -> Placement | None:
-        return self._placements[uid][0] if uid in self._placements else None
+    def list_placements(self, uid: str) -> Sequence[Placement]:
+        return [self._placements[uid][0]] if uid in self._placements else []
 
     def _list_cards(self, name: str, but_uid: str | None) -> list[HeldCards]:
         return [

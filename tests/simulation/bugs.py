@@ -58,7 +58,7 @@ def free_a_leaving_pod(patch: Patch) -> None:
 
 
 def count_the_reservation_and_the_record(patch: Patch) -> None:
-    patch.setattr(Ledger, "_end_place", lambda *_: set())
+    patch.setattr(Ledger, "_end_places", lambda *_: set())
 
 
 def confirm_by_the_reply(patch: Patch) -> None:
@@ -82,7 +82,7 @@ def confirm_by_the_uid_alone(patch: Patch) -> None:
 
     def confirmed(self: Ledger, pod: Pod) -> None:
         put(self, pod)
-        self._release_place(pod.uid, "failed")
+        self._release_places(self.places.list_places_of(pod.uid), "failed")
 
     patch.setattr(Ledger, "_put_pod", confirmed)
 
@@ -174,7 +174,7 @@ def never_look_up_a_reservation(patch: Patch) -> None:
     patch.setattr(
         Places,
         "end_place",
-        lambda self, uid, how: None if how == "gone" and self.get_reservation(uid) else end(self, uid, how),
+        lambda self, place, how: None if how == "gone" and isinstance(place, Reservation) else end(self, place, how),
     )
 
 
@@ -307,7 +307,7 @@ def keep_the_hold_of_a_deleted_pod(patch: Patch) -> None:
     patch.setattr(
         Places,
         "end_place",
-        lambda self, uid, how: None if how == "gone" and self.get_held_place(uid) else end(self, uid, how),
+        lambda self, place, how: None if how == "gone" and isinstance(place, HeldPlace) else end(self, place, how),
     )
 
 

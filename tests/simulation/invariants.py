@@ -117,7 +117,7 @@ class InvariantChecker:
             ):
                 self._held.discard(key)
                 continue
-            is_held = process.ledger.places.get_held_place(decided.uid) is not None
+            is_held = bool(process.ledger.places.list_held_places_of(decided.uid))
             is_placed = is_held or process.ledger.places.get_reservation(decided.uid) is not None
             if decided.number not in self._decided and not is_placed:
                 raise BrokenPromiseError(

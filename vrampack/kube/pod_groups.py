@@ -1,4 +1,4 @@
-"""PodGroups as far as we read them: how many pods of a group must start together."""
+"""PodGroups as far as we read them: how many pods of a group must start together, and on nodes with which label in common."""
 
 from __future__ import annotations
 
@@ -16,11 +16,22 @@ class GroupPolicy(msgspec.Struct, frozen=True):
     """None for a group whose pods may start one by one."""
 
 
+class TopologyConstraint(msgspec.Struct, frozen=True):
+    key: str = ""
+
+
+class SchedulingConstraints(msgspec.Struct, frozen=True):
+    topology: tuple[TopologyConstraint, ...] | None = None
+    """At most one."""
+
+
 class PodGroupSpec(msgspec.Struct, frozen=True, rename="camel"):
     """Of either kind."""
 
     scheduling_policy: GroupPolicy | None = None
     """Of Kubernetes' own groups."""
+    scheduling_constraints: SchedulingConstraints | None = None
+    """The same."""
     min_member: int | None = None
     """Of Coscheduling's."""
 
@@ -36,3 +47,9 @@ class PodGroupObject(msgspec.Struct, frozen=True):
         """How many of its pods start together at least; None if they need not."""
         policy = self.spec.scheduling_policy
         return self.spec.min_member if policy is None or policy.gang is None else policy.gang.min_count
+
+    @property
+    def topology_key(self) -> str:
+        """The label whose value must be the same on all nodes of its pods; empty if they may go anywhere."""
+        constraints = self.spec.scheduling_constraints
+        return constraints.topology[0].key if constraints is not None and constraints.topology else ""
