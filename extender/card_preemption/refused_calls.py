@@ -91,4 +91,4 @@ class RefusedCalls:
 
 
 _WAITING, _IN_GROUP, _UNKNOWN, _RESOLVED = range(4)
-"""Pods of groups come after others: they are told why nobody is evicted for them, and no more."""
+"""Pods of groups come after other waiting pods: the extender only says why it evicts none for them."""
