@@ -46,6 +46,7 @@ CASES: dict[str, tuple[Json, str, Json]] = {
     "agent.kernelModule": (True, "add: [SYS_ADMIN]", "yes"),
     "agent.nodeLabels": (["example.com/gpu"], "key: example.com/gpu", []),
     "agent.tolerations": (TAINT, "key: team-taint", BAD_TAINT),
+    "agent.maxUnavailable": (3, "maxUnavailable: 3\n", "0%"),
     "agent.resources": (MEMORY, SEEN_MEMORY, BAD_RESOURCES),
     "agent.metrics.tlsSecret": ("agent-tls", "secret: {secretName: agent-tls,", "Agent TLS"),
     "agent.metrics.tokenSecret": ("scraper", "credentials: {name: scraper, key: token}", "Scraper"),

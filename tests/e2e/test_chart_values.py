@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator
 from functools import reduce
@@ -19,6 +20,8 @@ from tests.support.manifests import Json
 WRONG_TOGETHER = {
     "admission.exact": {"admission": {"form": "none", "exact": True}},
     "admission.exact: the webhook": {"admission": {"form": "webhook"}},
+    "scheduler.name": {"scheduler": {"name": "default-scheduler"}},
+    "agent.config.enforcement": {"agent": {"config": {"enforcement": "kmod"}}},
     "agent.config.injection": {"agent": {"config": {"injection": "exact"}}},
     "admission.webhook.certificate.source": {"admission": {"form": "webhook", "exact": True}},
     "admission.webhook.certificate.secretName": {
@@ -92,6 +95,24 @@ def test_contradictory_values_are_refused(tmp_path: Path, begins: str, values: J
     with pytest.raises(subprocess.CalledProcessError) as refused:
         run_helm(locate_helm(), "template", "--values", tmp_path / "values.yaml")
     assert f": {begins}" in refused.value.stderr
+
+
+@pytest.mark.parametrize("name", ["second-scheduler", "before-1.36", "webhook-kubeadm"])
+def test_the_notes_wait_for_every_workload(name: str) -> None:
+    """Three steps, of which the first waits until what was installed runs. Helm 3 prints no notes without a cluster."""
+    flags = [*value_flags([name]), "--set=admission.webhook.certificate.source=cert-manager"]
+    made = run_helm(locate_helm("helm-4"), "install", "--dry-run=client", *flags)
+    notes = made.partition("NOTES:\n")[2]
+    waited = re.findall(r"rollout status (deployment|daemonset)/(\S+)", notes)
+    manifests = made.partition("MANIFEST:\n")[2].partition("NOTES:\n")[0]
+    workloads = [
+        (item["kind"].lower(), item["metadata"]["name"])
+        for item in parse_objects(manifests)
+        if item["kind"] in {"Deployment", "DaemonSet"}
+    ]
+    assert sorted(waited) == sorted(workloads)
+    assert re.findall(r"^\d", notes, re.MULTILINE) == ["1", "2", "3"]
+    assert ("must set schedulerName" in notes) == (name == "before-1.36")
 
 
 def _find_pods(item: Json) -> Iterator[Json]:
