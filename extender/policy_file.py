@@ -70,9 +70,17 @@ def find_policy_file(text: str) -> Path:
     if text in list_presets():
         with as_file(_PRESETS / f"{text}.yaml") as path:
             return path
-    if "/" not in text and not Path(text).exists():
+    if not names_policy_file(text):
         raise SettingsError(f"{text} is neither a file nor a preset; presets are {', '.join(list_presets())}")
     return Path(text)
+
+
+def names_policy_file(text: str) -> bool:
+    """Whether this is a preset's name, or a path: a text with a slash, or of a file that is there."""
+    try:
+        return text in list_presets() or "/" in text or Path(text).exists()
+    except OSError:  # longer than a name may be
+        return False
 
 
 _PRESETS = files("policies") / "presets"

@@ -48,6 +48,28 @@ def test_unknown_command_exits_2_and_lists_the_known_ones(
     assert [name for name in COMMANDS if f"\n  {name} " not in said.err] == []
 
 
+MISTYPED = {
+    "a command": ("inspct", "there is no command 'inspct'; did you mean inspect? `vrampack help` lists all"),
+    "an action": ("card corden gpu-0 0", "; did you mean cordon?"),
+    "an action with its own flags": ("config chek", "; did you mean check?"),
+    "a flag": ("serve --ready-aftr=1", "unrecognized arguments: --ready-aftr=1; did you mean --ready-after?"),
+    "a value": ("explain pod a -o yml", "; did you mean yaml?"),
+    "nothing near": ("explain pod a -o gold", ")"),
+}
+
+
+@pytest.mark.parametrize(("command", "said"), MISTYPED.values(), ids=MISTYPED)
+def test_what_was_mistyped_is_answered_with_what_was_meant(
+    command: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = main(command.split())
+    except SystemExit as ended:
+        code = ended.code  # type: ignore[assignment]  # argparse gives a number
+    assert code == 2
+    assert capsys.readouterr().err.endswith(f"{said}\n")
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:

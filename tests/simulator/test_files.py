@@ -54,7 +54,10 @@ REFUSED = {
         "document [0].items[1].kind: 'Secret' is none of Node, Pod",
     ),
     "no name": ("kind: Node\nmetadata: {}\n", "document [0].metadata.name: missing; give the Node a name"),
-    "a spec that is none": ("kind: Pod\nmetadata: {name: p}\nspec: 4\n", "document [0].spec: not an object"),
+    "a spec that is none": (
+        "kind: Pod\nmetadata: {name: p}\nspec: 4\n",
+        "document [0].spec: Expected `object`, got `int`",
+    ),
     "one twice": (f"{POD}---\n{POD}", "document [1]: Pod p appears twice; remove one"),
 }
 

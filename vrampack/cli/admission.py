@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +10,8 @@ from prometheus_client import disable_created_metrics
 
 from extender.admission_app import run_admission_webhook
 from extender.admission_settings import load_admission_settings
-from vrampack.cli.errors import report_error
+from vrampack.cli.arguments import CommandParser
+from vrampack.cli.errors import describe_error, report_error
 from vrampack.cli.logging_setup import LOG_FORMATS, start_logging
 from vrampack.cli.version import VERSION
 from vrampack.config.errors import SettingsError
@@ -31,13 +31,13 @@ def main(arguments: Sequence[str]) -> int:
     except SettingsError as error:
         return report_error(str(error), 2)
     except OSError as error:
-        return report_error(str(error), 1)
+        return report_error(describe_error(error), 1)
     return 0
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> CommandParser:
     """The flags of this command."""
-    made = argparse.ArgumentParser(prog="vrampack admission", description="Run the admission webhook until SIGTERM.")
+    made = CommandParser(prog="vrampack admission", description="Run the admission webhook until SIGTERM.")
     made.add_argument("--config", type=Path, metavar="FILE", required=True, help="AdmissionWebhookConfiguration")
     made.add_argument("--listen", metavar="HOST:PORT", help="where the API server calls (0.0.0.0:12348)")
     made.add_argument("--health-listen", metavar="HOST:PORT", help="health and metrics (127.0.0.1:12349)")

@@ -16,8 +16,9 @@ from vrampack.agent.host import agent
 from vrampack.agent.limits.errors import ImpossibleBackEndError
 from vrampack.agent.nvml.nvml_driver import NvmlDriver
 from vrampack.agent.settings import AgentConfiguration, load_settings
+from vrampack.cli.arguments import CommandParser
 from vrampack.cli.cluster_command import add_service_flags
-from vrampack.cli.errors import report_error
+from vrampack.cli.errors import describe_error, report_error
 from vrampack.cli.logging_setup import LOG_FORMATS, start_logging
 from vrampack.cli.version import VERSION
 from vrampack.config.errors import SettingsError
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     except SettingsError as error:
         return report_error(str(error), 2)
     except (CredentialsError, ImpossibleBackEndError, OSError) as error:
-        return report_error(str(error), 1)
+        return report_error(describe_error(error), 1)
     return 0
 
 
@@ -77,9 +78,9 @@ def _library(settings: AgentConfiguration) -> NvmlDriver:
     return NvmlDriver(call_timeout_seconds=settings.health.call_seconds)
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> CommandParser:
     """The flags of this command."""
-    made = argparse.ArgumentParser(prog="vrampack agent", description="Run the node's agent until SIGTERM.")
+    made = CommandParser(prog="vrampack agent", description="Run the node's agent until SIGTERM.")
     made.add_argument("--standalone", action="store_true", help="without Kubernetes: containers set their own limits")
     made.add_argument("--config", type=Path, metavar="FILE", help="an AgentConfiguration (default: all defaults)")
     made.add_argument(

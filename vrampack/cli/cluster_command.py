@@ -10,7 +10,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TypeVar
 
-from vrampack.cli.errors import MissingObjectError, MisuseError, report_error
+from vrampack.cli.errors import MissingObjectError, MisuseError, describe_error, report_error
 from vrampack.cli.version import VERSION
 from vrampack.config.errors import SettingsError
 from vrampack.kube.client import Api
@@ -89,5 +89,5 @@ def run_cluster_command(run: Callable[[], None], *, needed_rights: str = "") -> 
     except NoAnswerError as error:
         return report_error(f"no answer from the API server: {error}", 1)
     except (CredentialsError, MissingObjectError, OSError) as error:
-        return report_error(str(error), 1)
+        return report_error(describe_error(error), 1)
     return 0

@@ -15,10 +15,12 @@ from functools import partial
 
 import msgspec
 
+from vrampack.cli.arguments import CommandParser
 from vrampack.cli.cluster_command import add_cluster_flags, connect_api
 from vrampack.cli.inspect.cluster import ListReader, Resource
 from vrampack.cli.inspect.errors import ExpiredListError, ReadError
 from vrampack.cli.inspect.main import ClusterSource, run
+from vrampack.cli.inspect.main import build_parser as build_inspect_parser
 from vrampack.cli.version import VERSION
 from vrampack.kube import errors as kube_errors
 from vrampack.kube.client import Api
@@ -26,13 +28,19 @@ from vrampack.kube.errors import CredentialsError
 from vrampack.kube.list_page import ListPage, decode_page
 from vrampack.kube.list_pager import ListPager
 
+PROG = "vrampack inspect"
 _PAGE = msgspec.json.Decoder(ListPage[msgspec.Raw])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """`vrampack inspect` with these arguments; returns the exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    return run(given, prog="vrampack inspect", version=VERSION, source=ClusterSource(add_cluster_flags, open_reader))
+    return run(given, prog=PROG, version=VERSION, source=ClusterSource(add_cluster_flags, open_reader))
+
+
+def build_parser() -> CommandParser:
+    """The flags of this command."""
+    return build_inspect_parser(PROG, VERSION, ClusterSource(add_cluster_flags, open_reader))
 
 
 @contextmanager

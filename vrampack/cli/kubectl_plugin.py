@@ -14,7 +14,12 @@ from vrampack.cli.version import VERSION
 
 ROOT = Path(__file__).parents[2]
 SHEBANG = b"#!/usr/bin/env python3\n"
-SINGLE_SOURCES = ("vrampack/__init__.py", "vrampack/cli/__init__.py", "vrampack/cli/output.py")
+SINGLE_SOURCES = (
+    "vrampack/__init__.py",
+    "vrampack/cli/__init__.py",
+    "vrampack/cli/arguments.py",
+    "vrampack/cli/output.py",
+)
 ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 """The earliest time that a zip file can hold, so that the build time does not change the bytes."""
 ZIP_FILE_ATTRIBUTES = 0o644 << 16

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import cast
 
+from vrampack.cli.arguments import find_near_name
 from vrampack.cli.output import run_command, write_output
 from vrampack.cli.version import VERSION
 
@@ -67,6 +68,10 @@ def _run(name: str, arguments: Sequence[str]) -> int:
     if name in ("help", "-h", "--help"):
         write_output(_format_help())
         return 0
+    near = find_near_name(name, [*COMMANDS, "version", "help"])
+    if near:
+        sys.stderr.write(f"vrampack: there is no command {name!r}; did you mean {near[0]}? `vrampack help` lists all\n")
+        return 2
     problem = f"there is no command {name!r}" if name else "which command?"
     sys.stderr.write(f"vrampack: {problem}\n\n{_format_help()}")
     return 2

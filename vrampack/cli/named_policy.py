@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
-from extender.policy_file import PLACEMENT_FIELDS, list_presets, load_placement_policy
+from extender.policy_file import PLACEMENT_FIELDS, list_presets, load_placement_policy, names_policy_file
 from extender.policy_file import find_policy_file as find_preset_or_file
 from extender.settings import ExtenderConfiguration, load_settings
 from policies.registry import POLICIES
@@ -31,7 +30,7 @@ def load_named_policy(text: str, base: ExtenderConfiguration) -> NamedPolicy:
     if text in POLICIES:
         changes = {"policy": PolicyTuning(default=text), "profiles": ()}
         return NamedPolicy(text, base.model_copy(update=changes))
-    if text not in list_presets() and "/" not in text and not Path(text).exists():
+    if not names_policy_file(text):
         raise SettingsError(
             f"{text!r} is neither a file nor a policy nor a preset; policies are {', '.join(POLICIES)}, "
             f"presets {', '.join(list_presets())}"

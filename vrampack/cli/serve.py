@@ -16,8 +16,9 @@ from extender.config_reloader import ConfigurationSource
 from extender.policy_file import find_policy_file
 from extender.settings import load_settings
 from vrampack.cards.pod import Pod
+from vrampack.cli.arguments import CommandParser
 from vrampack.cli.cluster_command import add_service_flags
-from vrampack.cli.errors import report_error
+from vrampack.cli.errors import describe_error, report_error
 from vrampack.cli.version import VERSION
 from vrampack.config.errors import SettingsError
 from vrampack.config.strict import Overrides
@@ -52,13 +53,13 @@ def main(arguments: Sequence[str]) -> int:
     except SettingsError as error:
         return report_error(str(error), 2)
     except (CredentialsError, OSError) as error:
-        return report_error(str(error), 1)
+        return report_error(describe_error(error), 1)
     return 0
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> CommandParser:
     """The flags of this command."""
-    made = argparse.ArgumentParser(prog="vrampack serve", description="Run the extender until SIGTERM.")
+    made = CommandParser(prog="vrampack serve", description="Run the extender until SIGTERM.")
     made.add_argument("--config", type=Path, metavar="FILE", help="an ExtenderConfiguration (default: all defaults)")
     made.add_argument(
         "--policy",
@@ -98,7 +99,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _read_pod(text: str) -> Pod:
-    namespace, name, uid = text.split("/")
+    parts = text.split("/")
+    if len(parts) != 3 or not all(parts):  # noqa: PLR2004 - what the metavar names
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAMESPACE/NAME/UID")
+    namespace, name, uid = parts
     return Pod(uid, namespace, name)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from extender.settings import ExtenderConfiguration, load_settings
+from vrampack.cli.arguments import CommandParser
 from vrampack.cli.cluster_command import add_cluster_flags, open_api, run_cluster_command
 from vrampack.cli.explain.cluster import list_items
 from vrampack.cli.named_policy import load_named_policy
@@ -33,9 +34,9 @@ def main(arguments: Sequence[str]) -> int:
     )
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> CommandParser:
     """The flags of this command."""
-    made = argparse.ArgumentParser(
+    made = CommandParser(
         prog="vrampack snapshot",
         description="Write the nodes with cards and the pods that matter to them as a v1 List, without anything that placement "
         "does not read: for `vrampack simulate replay` and `vrampack serve --embedded`.",

@@ -69,7 +69,7 @@ def read_yaml_document(path: Path) -> YamlDocument:
 def parse_yaml_document(text: str) -> YamlDocument:
     """The single mapping in this text. Raises `UnreadableDocumentError` naming the line if the text is not one."""
     try:
-        loader = _CheckedLoader(text)
+        loader = CheckedLoader(text)
         root = loader.get_single_node()
         values = None if root is None else loader.construct_document(root)
     except ReaderError as error:
@@ -90,7 +90,7 @@ def parse_yaml_document(text: str) -> YamlDocument:
     return YamlDocument(values, root)
 
 
-class _CheckedLoader(yaml.SafeLoader):
+class CheckedLoader(yaml.SafeLoader):
     """Adds the line to errors of PyYAML's own readers of dates, numbers and bools, which raise any exception without it."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: ANN401, FBT001, FBT002 - PyYAML's own signature

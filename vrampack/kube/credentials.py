@@ -40,10 +40,11 @@ _KUBECONFIG_ERRORS = (
     yaml.YAMLError,
     TypeError,
     ValueError,
-    KeyError,
+    LookupError,
     AttributeError,
+    RecursionError,
 )
-"""What the client's loader raises; the last four if a kubeconfig has an unexpected structure."""
+"""What the client's loader raises; the last five if a kubeconfig has an unexpected structure."""
 
 
 class RefreshFailureObserver(Protocol):
@@ -226,10 +227,10 @@ async def load_credentials(
 
     Raises `CredentialsError`. `on_failure` is called on every later failure to read the token again.
     """
-    if kubeconfig is not None and not _exists(kubeconfig):
-        raise CredentialsError(f"kubeconfig {kubeconfig}: no such file")
     try:
         if kubeconfig is not None:
+            if not _exists(kubeconfig):
+                raise CredentialsError(f"kubeconfig {kubeconfig}: no such file")
             loaded = await _load_kubeconfig(kubeconfig, context)
             token: TokenSource = KubeconfigToken(kubeconfig, context, loaded, clock=clock, on_failure=on_failure)
             if loaded.authorization is None:
@@ -239,9 +240,18 @@ async def load_credentials(
         kube_config.load_incluster_config(configuration, try_refresh_token=False)
     except _KUBECONFIG_ERRORS as error:
         where = f"kubeconfig {kubeconfig}" if kubeconfig else "service account of this pod"
-        raise CredentialsError(f"{where}: {error}; give --kubeconfig FILE outside a cluster") from error
+        raise CredentialsError(
+            f"{where}: {_describe_error(error)}; give --kubeconfig FILE outside a cluster"
+        ) from error
     token = TokenFile(Path(incluster_config.SERVICE_TOKEN_FILENAME), clock=clock, on_failure=on_failure)
     return Credentials(_apply_proxy(configuration), token)
+
+
+def _describe_error(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    is_said = isinstance(error, kube_config.ConfigException | yaml.YAMLError)
+    return str(error) if is_said else f"this is no kubeconfig ({type(error).__name__}: {error})"
 
 
 def _check_token(text: str | None) -> str:

@@ -9,6 +9,15 @@ from typing import Any
 import msgspec
 import yaml
 
+from vrampack.config.yaml_document import CheckedLoader
+from vrampack.simulator.replay.kept_fields import (
+    KeptAffinity,
+    KeptFields,
+    KeptNamespace,
+    KeptNode,
+    KeptPod,
+    KeptPodSpec,
+)
 from vrampack.simulator.resource_kinds import Object
 
 ACCEPTED_KINDS = ("Node", "Pod", "Namespace")
@@ -16,11 +25,39 @@ TYPED_LISTS = {"NodeList": "Node", "PodList": "Pod", "NamespaceList": "Namespace
 LIST_KINDS = ("List", *TYPED_LISTS)
 
 
+class _PodRules(KeptFields, frozen=True):
+    required_during_scheduling_ignored_during_execution: list[object] | None = None
+
+
+class _ReadAffinity(KeptAffinity, frozen=True):
+    pod_affinity: _PodRules | None = None
+    pod_anti_affinity: _PodRules | None = None
+
+
+class _SpreadRule(KeptFields, frozen=True):
+    when_unsatisfiable: str | None = None
+
+
+class _ReadPodSpec(KeptPodSpec, frozen=True):
+    """With the fields that a replay only names when it does not follow them."""
+
+    affinity: _ReadAffinity | None = None
+    topology_spread_constraints: list[_SpreadRule] | None = None
+
+
+class _ReadPod(KeptPod, frozen=True):
+    spec: _ReadPodSpec = _ReadPodSpec()
+
+
+_READ_FIELDS = {"Node": KeptNode, "Pod": _ReadPod, "Namespace": KeptNamespace}
+"""Whatever reads an object relies on the types of these fields."""
+
+
 class ObjectFileError(ValueError):
     """The file cannot be used; the message names it, the object and the fix."""
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(CheckedLoader):
     """Leaves times as text, as in JSON."""
 
 
@@ -38,6 +75,8 @@ def read_objects(file: Path) -> list[Object]:
         raise ObjectFileError(f"{file}: {error.strerror or error}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ObjectFileError(f"{file}: not YAML: {error}") from error
+    except RecursionError as error:
+        raise ObjectFileError(f"{file}: it is nested too deeply") from error
     objects = [
         item
         for at, document in enumerate(documents)
@@ -68,7 +107,11 @@ def _read_documents(text: str) -> list[Any]:  # any JSON
 def _iterate_items(document: Any, place: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - whatever the file holds
     if isinstance(document, dict) and document.get("kind") in LIST_KINDS:
         kind = TYPED_LISTS.get(document["kind"])
-        for at, item in enumerate(document.get("items") or []):
+        items = document.get("items") or []
+        if not isinstance(items, list):
+            yield f"{place}.items", items
+            return
+        for at, item in enumerate(items):
             # Items of a typed list have no kind.
             is_bare = kind is not None and isinstance(item, dict) and "kind" not in item
             yield f"{place}.items[{at}]", {"kind": kind, **item} if is_bare else item
@@ -87,6 +130,8 @@ def _check_object(file: Path, place: str, item: Any) -> None:  # noqa: ANN401 - 
     metadata = item.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str) or not metadata["name"]:
         raise ObjectFileError(f"{where}.metadata.name: missing; give the {item['kind']} a name")
-    for half in ("spec", "status"):
-        if not isinstance(item.get(half) or {}, dict):
-            raise ObjectFileError(f"{where}.{half}: not an object")
+    try:
+        msgspec.convert({key: value for key, value in item.items() if value is not None}, _READ_FIELDS[item["kind"]])
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$")
+        raise ObjectFileError(f"{where}{path.rstrip('`')}: {problem}") from error

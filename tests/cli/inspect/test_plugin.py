@@ -238,7 +238,7 @@ MISUSE = {
     "unknown form": (["-o", "xml"], "invalid choice: 'xml'"),
     "two forms": (["-d", "-o", "json"], "not allowed with argument"),
     "a namespace": (["-n", "default"], "there is no -n: pods of every namespace hold memory"),
-    "no unit": (["--unit-mib", "0"], "'0' is not a number of MiB"),
+    "no unit": (["--unit-mib", "0"], "'0' is not a whole number from 1 to "),
     "a shortened flag": (["--kubeconf", "x"], "--kubeconf"),
 }
 
@@ -336,6 +336,7 @@ def test_the_built_file_contains_only_the_plugin_and_its_modules(built: Path) ->
         "__main__.py",
         "vrampack/__init__.py",
         "vrampack/cli/__init__.py",
+        "vrampack/cli/arguments.py",
         "vrampack/cli/output.py",
     }
 

@@ -100,7 +100,9 @@ def test_a_json_row_is_written_as_soon_as_its_runs_have_ended(
     (tmp_path / "openb").mkdir()
     (tmp_path / "openb" / "openb_node_list_gpu_node.csv").write_text("".join(nodes[:301]))
     shutil.copy(DATA / "openb" / "openb_pod_list_cpu050.csv.gz", tmp_path / "openb")
-    with pytest.raises(FileNotFoundError):
-        main(["openb", "--data", str(tmp_path), "--trace", "cpu050", "--trace", "cpu100", "--seeds", "1", "--json"])
-    (row,) = capsys.readouterr().out.splitlines()
+    flags = ["--data", str(tmp_path), "--trace", "cpu050", "--trace", "cpu100", "--seeds", "1", "--json"]
+    assert main(["openb", *flags]) == 1
+    said = capsys.readouterr()
+    (row,) = said.out.splitlines()
     assert json.loads(row)["trace"] == "cpu050"
+    assert said.err.endswith("openb_pod_list_cpu100.csv.gz: No such file or directory\n")

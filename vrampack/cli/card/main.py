@@ -14,6 +14,7 @@ from pathlib import Path
 from vrampack.cards import well_known
 from vrampack.cards.node import NodeFacts
 from vrampack.cards.units import DEFAULT_UNIT_MIB
+from vrampack.cli.arguments import CommandParser
 from vrampack.cli.card.cordons import (
     CordonableCard,
     UnknownCardError,
@@ -57,9 +58,9 @@ def main(arguments: Sequence[str]) -> int:
     )
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> CommandParser:
     """The flags of this command."""
-    made = argparse.ArgumentParser(
+    made = CommandParser(
         prog="vrampack card",
         description="Take one card of a node out of use, put it back, or confirm that it is repaired. Pods on it stay; "
         "`drain` says what to do about them.",

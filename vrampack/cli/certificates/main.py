@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
+from vrampack.cli.arguments import CommandParser, parse_number_between
 from vrampack.cli.certificates.key_pairs import ServingCertificate, read_expiry, renew_if_due
 from vrampack.cli.cluster_command import add_cluster_flags, open_api
 from vrampack.cli.errors import report_error
@@ -47,9 +48,9 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> CommandParser:
     """The flags of this command."""
-    made = argparse.ArgumentParser(
+    made = CommandParser(
         prog="vrampack certificates", description="Make or renew the certificate of the admission webhook."
     )
     made.add_argument(
@@ -57,7 +58,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     made.add_argument(
         "--days",
-        type=_parse_days,
+        type=parse_number_between(1, MAX_DAYS),
         default=90,
         metavar="N",
         help="how long a certificate is valid; it is renewed when a third of that is left (90)",
@@ -94,10 +95,3 @@ def _decode_secret(data: Mapping[str, bytes]) -> ServingCertificate:
     if missing := [name for name in SECRET_KEYS if name not in data]:
         raise ValueError(f"{missing[0]} is missing")
     return ServingCertificate(*(data[name] for name in SECRET_KEYS))
-
-
-def _parse_days(text: str) -> int:
-    days = int(text)
-    if not 1 <= days <= MAX_DAYS:
-        raise argparse.ArgumentTypeError(f"{text}: from 1 to {MAX_DAYS}")
-    return days

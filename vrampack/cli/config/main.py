@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from vrampack.cli.arguments import CommandParser
 from vrampack.cli.config.file_kinds import FILE_KINDS, find_file_kind
 from vrampack.cli.output import write_output
 from vrampack.config.errors import SettingsError
@@ -26,9 +26,9 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> CommandParser:
     """The flags of this command."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="vrampack config",
         description="Check a configuration file before a program reads it, or print its JSON Schema.",
         epilog="Exit 0: every file is good; 1: one has a fault; 2: misuse.",

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from vrampack.cards.units import DEFAULT_UNIT_MIB
+from vrampack.cli.arguments import CommandParser, parse_number_between
 from vrampack.cli.demo import objects
 from vrampack.cli.demo.extender_process import (
     ExtenderStartError,
@@ -51,22 +52,20 @@ def main(arguments: Sequence[str]) -> int:
     return SIGNALLED_EXIT_CODE + stop_signals[0] if stop_signals else bool(errors)
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> CommandParser:
     """The flags of this command."""
-    made = argparse.ArgumentParser(
+    made = CommandParser(
         prog="vrampack demo",
         description="Pods share a card on a cluster inside this process; the extender is the real program, called over "
         "HTTP. Needs no cluster, no GPU and no root. With your own numbers, --json or --serve only the first part runs.",
     )
+    made.add_argument("--replicas", type=parse_number_between(1, MAX_REPLICAS), metavar="R", help="pods of the app (2)")
     made.add_argument(
-        "--replicas", type=_parse_number_between(1, MAX_REPLICAS), metavar="R", help="pods of the app (2)"
-    )
-    made.add_argument(
-        "--gpu-mem", type=_parse_number_between(1, 1024), metavar="U", help="units that each of them asks for (4)"
+        "--gpu-mem", type=parse_number_between(1, 1024), metavar="U", help="units that each of them asks for (4)"
     )
     made.add_argument(
         "--card-mib",
-        type=_parse_number_between(DEFAULT_UNIT_MIB, MAX_CARD_MIB),
+        type=parse_number_between(DEFAULT_UNIT_MIB, MAX_CARD_MIB),
         metavar="M",
         help="memory of the card in MiB; it has one unit for each whole GiB (16130: 15 units)",
     )
@@ -144,12 +143,3 @@ def _print(text: str) -> None:
 
 def _discard(_: str) -> None:
     """Drop text: with --json only the document is printed."""
-
-
-def _parse_number_between(low: int, high: int) -> Callable[[str], int]:
-    def number(text: str) -> int:
-        if not (text.isascii() and text.isdecimal() and low <= int(text) <= high):
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {low} to {high}")
-        return int(text)
-
-    return number

@@ -13,6 +13,7 @@ import yaml
 
 from extender.settings import ExtenderConfiguration, load_settings
 from vrampack.cards.profiles import PlacementSettings
+from vrampack.cli.arguments import CommandParser
 from vrampack.cli.cluster_command import add_cluster_flags, open_api, run_cluster_command
 from vrampack.cli.errors import MissingObjectError, MisuseError
 from vrampack.cli.explain.cluster import read_cluster, read_nodes
@@ -47,9 +48,9 @@ def main(arguments: Sequence[str]) -> int:
     )
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> CommandParser:
     """The flags of this command."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="vrampack explain",
         description="Say why a pod is pending: node by node and card by card what is missing, and what to do next.",
         epilog="Exit 0: explained; 1: no such pod, or the cluster cannot be read; 2: misuse.",

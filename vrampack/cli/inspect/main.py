@@ -15,6 +15,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from vrampack.cards.node_annotations import MAX_MEMORY_MIB
+from vrampack.cli.arguments import CommandParser, parse_number_between
 from vrampack.cli.inspect import kubectl_reader
 from vrampack.cli.inspect.cluster import InspectedCluster, ListReader, inspect_cluster, select_nodes
 from vrampack.cli.inspect.errors import ReadError
@@ -72,9 +74,9 @@ def run(arguments: Sequence[str], *, prog: str, version: str, source: ClusterSou
     return 1 if missing else 0
 
 
-def build_parser(prog: str, version: str, source: ClusterSource) -> argparse.ArgumentParser:
+def build_parser(prog: str, version: str, source: ClusterSource) -> CommandParser:
     """Every flag of the command."""
-    made = argparse.ArgumentParser(prog=prog, usage=USAGE, description=DESCRIPTION, epilog=EPILOG, allow_abbrev=False)
+    made = CommandParser(prog=prog, usage=USAGE, description=DESCRIPTION, epilog=EPILOG, allow_abbrev=False)
     made.add_argument("nodes", nargs="*", metavar="node", help="only these nodes; the sums stay the cluster's")
     form = made.add_mutually_exclusive_group()
     form.add_argument("-d", "--details", action="store_true", help="every pod that holds memory, node by node")
@@ -83,7 +85,7 @@ def build_parser(prog: str, version: str, source: ClusterSource) -> argparse.Arg
     )
     made.add_argument(
         "--unit-mib",
-        type=_parse_unit_mib,
+        type=parse_number_between(1, MAX_MEMORY_MIB),
         metavar="MIB",
         help="the cluster's unit (default: what most nodes publish, or 1024)",
     )
@@ -99,12 +101,6 @@ def build_parser(prog: str, version: str, source: ClusterSource) -> argparse.Arg
 class _RefuseNamespace(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         parser.error("there is no -n: pods of every namespace hold memory, and sums over one would be wrong")
-
-
-def _parse_unit_mib(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of MiB")
-    return int(text)
 
 
 def _describe_missing_nodes(cluster: InspectedCluster, names: Sequence[str]) -> list[str]:

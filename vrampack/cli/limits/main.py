@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 import socket
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -17,6 +16,7 @@ from vrampack.agent.limits.kmod.errors import ModuleError
 from vrampack.agent.limits.kmod.proc_client import NOT_LOADED, KmodClient
 from vrampack.agent.settings import AgentListen
 from vrampack.agent.status.schema import LimitsStatus
+from vrampack.cli.arguments import CommandParser
 from vrampack.cli.errors import report_error
 from vrampack.cli.limits.table import describe_open_files, format_table
 from vrampack.cli.output import write_output
@@ -65,9 +65,9 @@ def command_module(action: str, proc_client: KmodClient) -> int:
     return 0
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> CommandParser:
     """The flags of this command."""
-    made = argparse.ArgumentParser(
+    made = CommandParser(
         prog="vrampack limits",
         description=(
             "Show who holds what on this node's cards, if the kernel module (kmod) or library (preload) enforces limits; "

@@ -13,8 +13,11 @@ import yaml
 
 from extender.policy_file import PLACEMENT_FIELDS, find_policy_file
 from extender.settings import ExtenderConfiguration, load_settings
+from vrampack.cards.node_annotations import MAX_CARDS
 from vrampack.cards.pod import Pod
 from vrampack.cards.request import CardRequest, PodRequest
+from vrampack.cards.units import MAX_UNITS
+from vrampack.cli.arguments import CommandParser, parse_number_between
 from vrampack.cli.cluster_command import add_cluster_flags, open_api, run_cluster_command
 from vrampack.cli.explain.cluster import read_cluster
 from vrampack.cli.explain.explanations import explain_pending_pod
@@ -36,9 +39,9 @@ def main(arguments: Sequence[str]) -> int:
     return run_cluster_command(lambda: _run(options))
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> CommandParser:
     """The flags of this command."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="vrampack policy",
         description="Show the policy, profiles and rules that decide, or how they decide about a pod or a request now.",
         epilog="Exit 0: done; 1: no such pod, or the cluster cannot be read; 2: misuse.",
@@ -55,8 +58,12 @@ def build_parser() -> argparse.ArgumentParser:
         )
     subject = explain.add_mutually_exclusive_group(required=True)
     subject.add_argument("--pod", metavar="[NAMESPACE/]NAME", help="a waiting pod")
-    subject.add_argument("--request", type=_parse_number, metavar="UNITS", help="units on each card")
-    explain.add_argument("--count", type=_parse_number, default=1, metavar="N", help="cards of the request (1)")
+    subject.add_argument(
+        "--request", type=parse_number_between(1, MAX_UNITS), metavar="UNITS", help="units on each card"
+    )
+    explain.add_argument(
+        "--count", type=parse_number_between(1, MAX_CARDS), default=1, metavar="N", help="cards of the request (1)"
+    )
     explain.add_argument("--whole", action="store_true", help="the request asks for whole cards")
     explain.add_argument(
         "-n", "--namespace", metavar="NAME", help="the namespace of the pod or request (default: `default`)"
@@ -101,12 +108,6 @@ async def _explain(options: argparse.Namespace, settings: ExtenderConfiguration)
             return await explain_pod(api, settings, *parse_pod_name(options.pod, options.namespace))
         request = CardRequest(options.request, options.count, whole=options.whole)
         return await explain_request(api, settings, options.namespace or "default", request)
-
-
-def _parse_number(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 up")
-    return int(text)
 
 
 def _format_explanation(explanation: Explanation, form: str) -> str:

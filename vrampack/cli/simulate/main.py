@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, product
 from pathlib import Path
 from typing import TypeVar, get_args
 
-from extender.policy_file import list_presets
+from extender.policy_file import names_policy_file
 from extender.settings import load_settings
 from policies.registry import POLICIES
 from vrampack.cards.tuned_policy import TunedPolicy
-from vrampack.cli.errors import report_error
+from vrampack.cli.arguments import CommandParser, parse_number_between
+from vrampack.cli.errors import describe_error, report_error
 from vrampack.cli.inspect.text_columns import align_columns
 from vrampack.cli.named_policy import load_named_policy
 from vrampack.cli.output import write_output
@@ -46,6 +48,7 @@ DATA = Path(__file__).parents[3] / "benchmarks" / "data"
 """The folder in a checkout; the wheel has no traces."""
 CLUSTERS = ("mixed", "small16")
 MIXES = ("inference", "awkward", "openb16", "uniform")
+MAX_JOBS = 1024
 FIGURES = ("PLACED", "ALLOC", "DENSITY", "STRANDED", "REPACK", "WAIT")
 """Names for the fields of `CardMeasures`, in their order."""
 
@@ -60,16 +63,18 @@ def main(arguments: Sequence[str]) -> int:
         return replay.main(arguments[1:])
     options = build_parser().parse_args(arguments)
     options.arguments = arguments
-    if not options.data.is_dir():
-        return report_error(
-            f"there is no folder {options.data}: give --data, the folder benchmarks/data of a checkout", 2
-        )
-    return _simulate_openb(options) if options.benchmark == "openb" else _simulate_cards(options)
+    folder = options.data / options.benchmark
+    if not os.path.isdir(folder):  # noqa: PTH112 - pathlib's raises where a name is too long
+        return report_error(f"there is no folder {folder}: give --data, the folder benchmarks/data of a checkout", 2)
+    try:
+        return _simulate_openb(options) if options.benchmark == "openb" else _simulate_cards(options)
+    except OSError as error:
+        return report_error(describe_error(error), 1)
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> CommandParser:
     """The flags of both benchmarks; those that only one takes say so."""
-    made = argparse.ArgumentParser(
+    made = CommandParser(
         prog="vrampack simulate",
         description="Measure how tightly policies pack.",
         epilog="A cluster's own pods: vrampack simulate replay --help.",
@@ -90,7 +95,13 @@ def build_parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--seeds", type=parse_seeds, default=range(42, 45), metavar="A-B", help="the seeds to run with (42-44)"
     )
-    made.add_argument("--jobs", type=int, default=1, metavar="N", help="how many processes run at a time (1)")
+    made.add_argument(
+        "--jobs",
+        type=parse_number_between(1, MAX_JOBS),
+        default=1,
+        metavar="N",
+        help="how many processes run at a time (1)",
+    )
     made.add_argument("--json", action="store_true", help="print one JSON object for each row")
     made.add_argument("--report", type=Path, metavar="FILE", help="write curves and the table as one HTML file")
     made.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="the folder benchmarks/data of a checkout")
@@ -117,7 +128,10 @@ def build_parser() -> argparse.ArgumentParser:
         "--queue", action="store_true", help="cards: pods that do not fit in a churn wait instead of being lost"
     )
     made.add_argument(
-        "--load", type=float, default=0.7, help="cards: the load of a churn, as a share of the cluster's memory (0.7)"
+        "--load",
+        type=_parse_load,
+        default=0.7,
+        help="cards: the load of a churn, as a share of the cluster's memory (0.7)",
     )
     return made
 
@@ -126,7 +140,7 @@ def parse_policy(text: str) -> TunedPolicy:
     """A policy by its name, or a file's default policy with its weights and bounds. Raises `ArgumentTypeError`."""
     if text in POLICY_NAMES:
         return TunedPolicy(text)
-    if text not in list_presets() and not Path(text).is_file():
+    if not names_policy_file(text):
         raise argparse.ArgumentTypeError(f"{text!r} is neither a file nor one of {', '.join(POLICY_NAMES)}")
     try:
         return load_named_policy(text, load_settings(None)).settings.policy.tuned_default
@@ -152,6 +166,16 @@ def parse_seeds(text: str) -> range:
     if not seeds:
         raise argparse.ArgumentTypeError(f"{text!r} is empty; give one as 42-51")
     return seeds
+
+
+def _parse_load(text: str) -> float:
+    try:
+        load = float(text)
+    except ValueError:
+        load = 0.0
+    if not 0 < load <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share above 0 and up to 1")
+    return load
 
 
 def _simulate_openb(options: argparse.Namespace) -> int:

@@ -16,7 +16,7 @@ import msgspec
 from extender.settings import ExtenderConfiguration, load_settings
 from vrampack.cards.node_annotations import read_node
 from vrampack.cards.units import DEFAULT_UNIT_MIB
-from vrampack.cli.errors import MisuseError, report_error
+from vrampack.cli.errors import MisuseError, describe_error, report_error
 from vrampack.cli.explain.main import parse_pod_name
 from vrampack.cli.explain.schema import Explanation
 from vrampack.cli.inspect.text_columns import align_columns, replace_unprintable
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
         try:
             options.report.write_text(_render_report(["simulate", "replay", *arguments], rows), encoding="utf-8")
         except OSError as error:
-            return report_error(f"--report: {error}", 1)
+            return report_error(f"--report: {describe_error(error)}", 1)
     write_output("".join(map(_format_json, rows)) if options.json else _format_text(rows))
     return 0
 

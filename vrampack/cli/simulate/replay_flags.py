@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import get_args
 
 from vrampack.cards.units import MAX_UNITS
+from vrampack.cli.arguments import CommandParser
 from vrampack.simulator.replay.node_changes import MAX_COPIES, CardExchange, NodeAddition
 from vrampack.simulator.replay.replay import MixKnowledge
 
 OWN = "own"
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> CommandParser:
     """The flags of this command."""
-    made = argparse.ArgumentParser(
+    made = CommandParser(
         prog="vrampack simulate replay",
         description="Place the pods of a snapshot again: under other policies, on other nodes, or beside other arrivals.",
         epilog="Exit 0: done; 1: the snapshot cannot be used; 2: misuse. Nodes are first added, then get other cards, then are removed.",

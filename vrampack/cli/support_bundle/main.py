@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from extender.settings import load_settings
+from vrampack.cli.arguments import CommandParser
 from vrampack.cli.cluster_command import add_cluster_flags, open_api, run_cluster_command
 from vrampack.cli.output import write_output
 from vrampack.cli.support_bundle.bundle_file import SupportBundle
@@ -27,9 +28,9 @@ def main(arguments: Sequence[str]) -> int:
     return run_cluster_command(lambda: _run(options))
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> CommandParser:
     """The flags of this command."""
-    made = argparse.ArgumentParser(
+    made = CommandParser(
         prog="vrampack support-bundle",
         description="Collect what a maintainer needs to help into one file, without secrets. Only reads the cluster.",
         epilog="Exit 0: written; its manifest names what is missing; 1: not written; 2: misuse.",

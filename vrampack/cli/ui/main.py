@@ -14,6 +14,7 @@ from pathlib import Path
 
 from extender.http.server import build_server
 from extender.settings import ExtenderConfiguration, load_settings
+from vrampack.cli.arguments import CommandParser, parse_number_between
 from vrampack.cli.cluster_command import add_cluster_flags, find_kubeconfig, run_cluster_command
 from vrampack.cli.output import write_output
 from vrampack.cli.ui.access import AccessGate, GuardedApp
@@ -44,16 +45,20 @@ def main(arguments: Sequence[str]) -> int:
     )
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> CommandParser:
     """The flags of this command."""
-    made = argparse.ArgumentParser(
+    made = CommandParser(
         prog="vrampack ui",
         description="Show the cluster in a browser: cards with who holds what, pending pods explained, simulations. Listens on "
         "loopback only; the URL that it prints works once.",
         epilog="Exit 0: stopped by Ctrl-C or SIGTERM; 1: the cluster cannot be read, or the port is in use; 2: misuse.",
     )
     made.add_argument(
-        "--port", type=_parse_port, default=0, metavar="N", help="a port of 127.0.0.1 (default: a free one)"
+        "--port",
+        type=parse_number_between(0, MAX_PORT),
+        default=0,
+        metavar="N",
+        help="a port of 127.0.0.1 (default: a free one)",
     )
     made.add_argument(
         "-n",
@@ -112,9 +117,3 @@ def _list_flags(options: argparse.Namespace, *names: str) -> list[str]:
     """These options as flags for another command."""
     given = {name: getattr(options, name) for name in names}
     return [text for name, value in given.items() if value is not None for text in (f"--{name}", str(value))]
-
-
-def _parse_port(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text) <= MAX_PORT):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
-    return int(text)
