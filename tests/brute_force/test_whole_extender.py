@@ -29,11 +29,10 @@ RARE_REASONS = {UnfitReason.POD_LIMIT.value}
 UNASKED_REASONS = {UnfitReason.NOT_OFFERED.value, UnfitReason.NO_AMOUNT.value, UnfitReason.GROUP.value}
 """No pod of the API server can ask for more than memory yet, and no world has groups."""
 FOUND_BY = {
-    "bind a pod that changed by its earlier labels": 32,
-    "free a written place when the bind is repeated": 28,
-    "answer from the cache whatever changed": 22,
-    "keep cards from equal pods only if lower": 21,
-    "leave reserves out of the kind of a request": 13,
+    "free a written place when the bind is repeated": 71,
+    "keep cards from equal pods only if lower": 36,
+    "count no pod of a terminating one": 22,
+    "answer from the cache whatever changed": 21,
     "take any success for a yes": 10,
     "keep cards from nobody": 9,
     "keep the cards of an earlier nomination": 9,
