@@ -32,7 +32,7 @@ class Kubectl(Protocol):
 @pytest.fixture
 def kubectl(tmp_path: Path) -> Iterator[Kubectl]:
     """The real kubectl with the kubeconfig that the demo names; anything but success fails the test."""
-    with demo_kept_running(folder=tmp_path) as (document, _):
+    with demo_kept_running(folder=tmp_path) as document:
 
         def call(*arguments: str, stdin: object = None) -> str:
             done = subprocess.run(

@@ -40,12 +40,14 @@ def start_demo(*arguments: str, folder: Path | None = None) -> subprocess.Popen[
 
 
 @contextmanager
-def demo_kept_running(*arguments: str, folder: Path | None = None) -> Iterator[tuple[Json, subprocess.Popen[str]]]:
-    """The demo with `--serve --json`: its document, and the process, which is stopped by Ctrl-C at the end."""
+def demo_kept_running(
+    *arguments: str, folder: Path | None = None, stopped_by: signal.Signals = signal.SIGINT
+) -> Iterator[Json]:
+    """The demo with `--serve --json`: its document. The demo ends with the block."""
     process = start_demo(*arguments, "--serve", "--json", folder=folder)
     try:
-        yield _document(process), process
-        process.send_signal(signal.SIGINT)
+        yield _document(process)
+        process.send_signal(stopped_by)
         assert process.wait(WITHIN_SECONDS) == 0
     finally:
         process.kill()
