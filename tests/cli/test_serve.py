@@ -89,7 +89,7 @@ async def test_serve_is_alive_at_once_and_ready_after_both_lists(proxy: FaultPro
         assert json.loads((await service.post(f"{PREFIX}/filter", FILTER))[1])["Error"] == f"not ready: {why}"
 
 
-async def test_serve_places_a_pod_and_lists_it(api: ApiServer, tmp_path: Path) -> None:
+async def test_serve_places_a_pod_lists_it_and_logs_its_own_lines(api: ApiServer, tmp_path: Path) -> None:
     """11 of 15 units are held on gpu-node-0: 4 fit there, tightly, and then nothing more does."""
     async with run_extender_process(tmp_path, api.url) as service:
         await service.wait_until_ready()
@@ -114,6 +114,9 @@ async def test_serve_places_a_pod_and_lists_it(api: ApiServer, tmp_path: Path) -
         assert (await service.get(f"{service.verbs}{PREFIX}/inspect/none"))[0] == 404
         assert (await service.get(f"{service.health}{PREFIX}/inspect"))[0] == 404
         check_metrics((await service.get(f"{service.health}/metrics"))[1])
+        service.process.send_signal(signal.SIGTERM)
+        assert await service.wait_for_exit() == 0
+        check_log(await service.read_log())
 
 
 def check_metrics(page: str) -> None:
@@ -128,6 +131,16 @@ def check_metrics(page: str) -> None:
     }
     assert binds["ok"] == 1
     assert sum(binds.values()) == 1
+    assert "vrampack_scheduler_config_findings -1.0\n" in page
+
+
+def check_log(text: str) -> None:
+    """The listeners' own lines would appear twice: there are two of them. One of ours names what was not checked."""
+    lines = [line.split(" ", 2)[2] for line in text.splitlines()]
+    assert [line.split(" ")[1].partition(".")[0] for line in lines] == ["extender"] * len(lines)
+    assert len(lines) == len(set(lines)) >= 4
+    not_checked = "scheduler configuration not checked reason=--scheduler-config is not given"
+    assert f"INFO extender.app {not_checked}" in lines
 
 
 async def test_sigterm_lets_the_bind_under_way_finish(proxy: FaultProxy, api: ApiServer, tmp_path: Path) -> None:
@@ -185,17 +198,3 @@ async def test_unusable_tls_files_exit_2_and_are_named(tmp_path: Path) -> None:
         log = await service.read_log()
     assert "tls.cert_file /nowhere/c" in log
     assert "Traceback" not in log
-
-
-async def test_start_and_stop_log_only_our_own_lines_and_each_once(proxy: FaultProxy, tmp_path: Path) -> None:
-    """The listeners' own lines would appear twice: there are two of them. One of ours names what was not checked."""
-    async with run_extender_process(tmp_path, proxy.url) as service:
-        await service.wait_until_ready()
-        assert "vrampack_scheduler_config_findings -1.0\n" in (await service.get(f"{service.health}/metrics"))[1]
-        service.process.send_signal(signal.SIGTERM)
-        assert await service.wait_for_exit() == 0
-        lines = [line.split(" ", 2)[2] for line in (await service.read_log()).splitlines()]
-    assert [line.split(" ")[1].partition(".")[0] for line in lines] == ["extender"] * len(lines)
-    assert len(lines) == len(set(lines)) >= 4
-    not_checked = "scheduler configuration not checked reason=--scheduler-config is not given"
-    assert f"INFO extender.app {not_checked}" in lines

@@ -25,22 +25,6 @@ async def findings(service: ExtenderProcess) -> float:
     return float(line.rpartition(" ")[2])
 
 
-async def log_of(service: ExtenderProcess) -> str:
-    service.process.send_signal(signal.SIGTERM)
-    assert await service.wait_for_exit() == 0
-    return await service.read_log()
-
-
-async def test_the_shipped_scheduler_configuration_has_no_finding(tmp_path: Path) -> None:
-    async with (
-        ApiServer() as api,
-        run_extender_process(tmp_path, api.url, "--scheduler-config", str(SHIPPED)) as service,
-    ):
-        await service.wait_until_ready()
-        assert await findings(service) == 0
-        assert "scheduler configuration" not in await log_of(service)
-
-
 async def test_findings_are_warnings_and_are_counted(tmp_path: Path) -> None:
     text = SHIPPED.read_text().replace("nodeCacheCapable: true", "").replace("weight: 10", "weight: 1")
     (tmp_path / "scheduler.yaml").write_text(text)
@@ -48,7 +32,9 @@ async def test_findings_are_warnings_and_are_counted(tmp_path: Path) -> None:
     async with ApiServer() as api, run_extender_process(tmp_path, api.url, *flags) as service:
         await service.wait_until_ready()
         assert await findings(service) == 2
-        log = await log_of(service)
+        service.process.send_signal(signal.SIGTERM)
+        assert await service.wait_for_exit() == 0
+        log = await service.read_log()
     said = [line.partition(" WARNING extender.app ")[2] for line in log.splitlines() if "scheduler conf" in line]
     assert [line.partition("problem=")[2].partition(" ")[0] for line in said] == [
         "extenders[0].nodeCacheCapable",
