@@ -7,22 +7,11 @@ policy sees all cards, and the node ranks after all nodes that have enough
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from policies.outlook import Outlook, PolicyWeights
-from policies.policy import (
-    Bound,
-    BoundScores,
-    FittingView,
-    Policy,
-    Rating,
-    ScoreTerm,
-    ScoreTerms,
-    UnratedNode,
-    ViewNode,
-    find_bound_scores,
-)
+from policies.policy import BoundScores, FittingView, Policy, Rating, ScoreTerm, ScoreTerms, find_bound_scores
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
 from vrampack.cards.shape import OpenCard
@@ -66,11 +55,10 @@ class AdjustedPolicy:
         self.bound_scores = None if bound_scores is None else partial(self._bound_scores, bound_scores)
 
     def rate(self, views: Iterable[FittingView], request: CardRequest, outlook: Outlook) -> Iterator[Rating]:
-        views, outlook = list(views), self._adjust_outlook(outlook)
-        within = [self._hide_cards(view, request) for view in views]
-        ratings = self._policy.rate([near or view for near, view in zip(within, views, strict=True)], request, outlook)
-        for near, rating in zip(within, ratings, strict=True):
-            yield rating if near is not None else rating._replace(score=rating.score - OVER_BOUND)
+        within, shown = self._show_cards(views, request)
+        ratings = self._policy.rate(shown, request, self._adjust_outlook(outlook))
+        for is_within, rating in zip(within, ratings, strict=True):
+            yield rating if is_within else rating._replace(score=rating.score - OVER_BOUND)
 
     def list_terms(
         self, view: FittingView, chosen: tuple[Card, ...], request: CardRequest, outlook: Outlook
@@ -80,30 +68,20 @@ class AdjustedPolicy:
         return terms if near is not None else (ScoreTerm(OVER_BOUND_TERM, -OVER_BOUND), *terms)
 
     def _bound_scores(
-        self,
-        bound_scores: BoundScores,
-        nodes: Iterable[UnratedNode],
-        view_node: ViewNode,
-        request: CardRequest,
-        outlook: Outlook,
-    ) -> Iterator[Bound]:
-        """The policy's bounds: none of its scores is higher for fewer cards."""
-        outlook = self._adjust_outlook(outlook)
-        if self._percent is None or request.whole:
-            yield from bound_scores(nodes, view_node, request, outlook)
-            return
-        over_bound: set[UnratedNode] = set()
+        self, bound_scores: BoundScores, views: Iterable[FittingView], request: CardRequest, outlook: Outlook
+    ) -> Iterator[float]:
+        within, shown = self._show_cards(views, request)
+        bounds = bound_scores(shown, request, self._adjust_outlook(outlook))
+        for is_within, bound in zip(within, bounds, strict=True):
+            yield bound if is_within else bound - OVER_BOUND
 
-        def view_within(node: UnratedNode) -> FittingView | None:
-            view = view_node(node)
-            near = None if view is None else self._hide_cards(view, request)
-            if near is None:
-                over_bound.add(node)
-            return near or view
-
-        nodes = list(nodes)
-        for node, bound in zip(nodes, bound_scores(nodes, view_within, request, outlook), strict=True):
-            yield None if bound is None else (bound[0] - OVER_BOUND if node in over_bound else bound[0], False)
+    def _show_cards(
+        self, views: Iterable[FittingView], request: CardRequest
+    ) -> tuple[Sequence[bool], Sequence[FittingView]]:
+        """Whether enough cards of each view are within the bound, and the view with these alone, or else with all."""
+        views = list(views)
+        within = [self._hide_cards(view, request) for view in views]
+        return [near is not None for near in within], [near or view for near, view in zip(within, views, strict=True)]
 
     def _adjust_outlook(self, outlook: Outlook) -> Outlook:
         return outlook if self._weights is None else outlook._replace(weights=self._weights)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from policies.open_cards import take_tightest, take_tightest_units
+from policies.open_cards import take_tightest
 from policies.outlook import Outlook
-from policies.policy import Bound, FittingView, PolicyTraits, Rating, ScoreTerm, ScoreTerms, UnratedNode, ViewNode
+from policies.policy import FittingView, PolicyTraits, Rating, ScoreTerm, ScoreTerms
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
 
@@ -21,15 +21,6 @@ def rate(views: Iterable[FittingView], request: CardRequest, _outlook: Outlook) 
     for view in views:
         tightest = take_tightest(view.fitting, request)
         yield Rating(-sum([card.units - card.used_units for card in tightest]), tightest)
-
-
-def bound_scores(
-    nodes: Iterable[UnratedNode], _view_node: ViewNode, request: CardRequest, _outlook: Outlook
-) -> Iterator[Bound]:
-    """The scores if all cards were open to the request."""
-    for node in nodes:
-        tightest = take_tightest_units(node.shape, request)
-        yield None if tightest is None else (-sum(tightest), node.shape.is_open_to(request))
 
 
 def list_terms(_view: FittingView, chosen: tuple[Card, ...], _request: CardRequest, _outlook: Outlook) -> ScoreTerms:

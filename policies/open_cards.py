@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
-from vrampack.cards.shape import OpenCard, Shape, Units, open_card
+from vrampack.cards.shape import OpenCard, open_card
 
 
 def take_tightest(fitting: Sequence[OpenCard], request: CardRequest) -> tuple[OpenCard, ...]:
@@ -23,14 +22,6 @@ def take_least(
     if request.count == 1:
         return (min(fitting, key=get_cost),)
     return tuple(sorted(fitting, key=get_cost)[: request.count])
-
-
-def take_tightest_units(shape: Shape, request: CardRequest) -> Units | None:
-    """The free units of the tightest cards if all cards were open to the request; None if it does not fit even so."""
-    free = shape.empty if request.whole else shape.free
-    first = bisect_left(free, request.least_card_units)
-    taken = free[first : first + request.count]
-    return taken if len(taken) == request.count else None
 
 
 def pick_cards(fitting: Sequence[Card], chosen: Sequence[OpenCard]) -> tuple[Card, ...]:

@@ -82,23 +82,9 @@ class Policy(Protocol):
         ...
 
 
-class UnratedNode(Protocol):
-    """A node that the request may fit."""
-
-    @property
-    def shape(self) -> Shape: ...
-
-    @property
-    def host(self) -> HostResources | None: ...
-
-
-ViewNode: TypeAlias = Callable[[UnratedNode], FittingView | None]
-"""Builds the view of such a node; None if the request does not fit."""
-Bound: TypeAlias = tuple[float, bool] | None
-"""An upper bound of a score, and whether it is the score; None if the request does not fit."""
-BoundScores: TypeAlias = Callable[[Iterable[UnratedNode], ViewNode, CardRequest, Outlook], Iterator[Bound]]
-"""Bounds that are much cheaper than scores, so that only nodes that may be best are rated. The cheapest are computed from a
-shape's sorted numbers, without a view. Not for requests for no card."""
+BoundScores: TypeAlias = Callable[[Iterable[FittingView], CardRequest, Outlook], Iterator[float]]
+"""Upper bounds of the scores of nodes, much cheaper than these, so that only nodes that may be best are rated. Asked only about
+requests for a part of one card."""
 
 
 def find_bound_scores(policy: Policy) -> BoundScores | None:

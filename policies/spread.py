@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 
 from policies.open_cards import take_least
 from policies.outlook import Outlook
-from policies.policy import Bound, FittingView, PolicyTraits, Rating, ScoreTerm, ScoreTerms, UnratedNode, ViewNode
+from policies.policy import FittingView, PolicyTraits, Rating, ScoreTerm, ScoreTerms
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
-from vrampack.cards.shape import OpenCard, Shape
+from vrampack.cards.shape import OpenCard
 
 TRAITS = PolicyTraits()
 
@@ -24,32 +24,10 @@ def rate(views: Iterable[FittingView], request: CardRequest, _outlook: Outlook) 
         yield Rating(-_get_used_share(emptiest[-1], request) if emptiest else 0.0, emptiest)
 
 
-def bound_scores(
-    nodes: Iterable[UnratedNode], _view_node: ViewNode, request: CardRequest, _outlook: Outlook
-) -> Iterator[Bound]:
-    """The scores if all cards were open to the request."""
-    for node in nodes:
-        share = _find_used_share(node.shape, request)
-        yield None if share is None else (-share, node.shape.is_open_to(request))
-
-
 def list_terms(_view: FittingView, chosen: tuple[Card, ...], request: CardRequest, _outlook: Outlook) -> ScoreTerms:
     """A single term: the fullest of the cards decides."""
     fullest = max(chosen, key=lambda card: _get_used_share(card, request))
     return (ScoreTerm(f"share of card {fullest.index} in use after placing", -_get_used_share(fullest, request)),)
-
-
-def _find_used_share(shape: Shape, request: CardRequest) -> float | None:
-    """The largest share in use after placing; None if there are too few cards."""
-    free, sizes, count = shape.empty if request.whole else shape.free, shape.card_units, request.count
-    if len(free) < count or free[-count] < request.least_card_units:
-        return None
-    if request.whole:
-        return 1.0
-    if sizes[0] == sizes[-1]:
-        return (sizes[0] - free[-count] + request.units) / sizes[0]
-    room = [card for card in shape.open_cards if card.units - card.used_units >= request.units]
-    return sorted([_get_used_share(card, request) for card in room])[count - 1]
 
 
 def _get_used_share(card: Card | OpenCard, request: CardRequest) -> float:

@@ -22,7 +22,7 @@ from pydantic import Field
 
 from policies.open_cards import take_least
 from policies.outlook import Outlook, PolicyWeights
-from policies.policy import Bound, FittingView, PolicyTraits, Rating, ScoreTerm, ScoreTerms, UnratedNode, ViewNode
+from policies.policy import FittingView, PolicyTraits, Rating, ScoreTerm, ScoreTerms
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Card
 from vrampack.cards.request import CardRequest
@@ -79,23 +79,16 @@ def list_terms(view: FittingView, chosen: tuple[Card, ...], request: CardRequest
     return _Prices(request, outlook).list_terms(view, tuple(map(open_card, chosen)))
 
 
-def bound_scores(
-    nodes: Iterable[UnratedNode], view_node: ViewNode, request: CardRequest, outlook: Outlook
-) -> Iterator[Bound]:
+def bound_scores(views: Iterable[FittingView], request: CardRequest, outlook: Outlook) -> Iterator[float]:
     """Bounds by the best card and the node. A host can only raise a score if its cards starve already and the request takes some."""
     prices = _Prices(request, outlook)
     bound_card = cache(prices.bound_card)  # many nodes have such cards
     half_node_units = outlook.forecast.mean_card_units * HALF_NODE_CARDS
-    for view in map(view_node, nodes):
-        if view is None:
-            yield None
-        elif request.count != 1 or request.whole:
-            yield prices.rate_node(view).score, True
-        else:
-            free_units = view.shape.total_units - view.shape.used_units
-            left = max(0.0, free_units - request.units) / half_node_units
-            bound = max(map(bound_card, view.fitting)) - NODE_TIE * left / (1.0 + left)
-            yield bound + prices.bound_host(view.host, free_units), False
+    for view in views:
+        free_units = view.shape.total_units - view.shape.used_units
+        left = max(0.0, free_units - request.units) / half_node_units
+        bound = max(map(bound_card, view.fitting)) - NODE_TIE * left / (1.0 + left)
+        yield bound + prices.bound_host(view.host, free_units)
 
 
 class _Prices(dict[OpenCard, float]):

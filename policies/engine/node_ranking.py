@@ -9,7 +9,7 @@ from cachetools import LRUCache
 
 from policies.engine.node_states import NodeState, NodeStates, StateKey
 from policies.outlook import Outlook
-from policies.policy import FittingView, Policy, UnratedNode, build_view, find_bound_scores
+from policies.policy import FittingView, Policy, build_view, find_bound_scores
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.request import CardRequest
 from vrampack.cards.shape import Shape
@@ -31,7 +31,7 @@ class NodeRanking:
         self.states = states
         self._request = request
         self._policy = policy
-        self._bound_scores = find_bound_scores(policy) if request.count else None
+        self._bound_scores = find_bound_scores(policy) if request.count == 1 and not request.whole else None
         self._last_number = self._cleaned_number = 0
         self._new_states: list[NodeState] = []
         """States up to `_last_number` that have neither a score nor a bound."""
@@ -116,23 +116,20 @@ class NodeRanking:
         if len(self._new_states) < MIN_BOUNDED_STATES or self._bound_scores is None:
             self._score_states(states)
         else:
-            bounds = self._bound_scores(states, self._view_node, self._request, self.outlook)
-            for state, bound in zip(states, bounds, strict=True):
-                if bound is None:
-                    continue
-                score, is_score = bound
-                if is_score:
-                    self._put_score(state, score)
-                else:
-                    heappush(self._bounded, (-score, state.number, state))
-                    self._has_best = False
+            views = self._view_states(states)
+            bounds = self._bound_scores([view for _, view in views], self._request, self.outlook)
+            for (state, _), bound in zip(views, bounds, strict=True):
+                heappush(self._bounded, (-bound, state.number, state))
+                self._has_best = False
         del self._new_states[:limit]
 
-    def _view_node(self, node: UnratedNode) -> FittingView | None:
-        return build_view(node.shape, self._request, node.host)
+    def _view_states(self, states: Iterable[NodeState]) -> list[tuple[NodeState, FittingView]]:
+        """Those that the request fits, with what the policy sees of them."""
+        views = [(state, build_view(state.shape, self._request, state.host)) for state in states if state.names]
+        return [(state, view) for state, view in views if view is not None]
 
     def _score_states(self, states: Iterable[NodeState]) -> None:
-        views = [(state, view) for state in states if state.names and (view := self._view_node(state))]
+        views = self._view_states(states)
         if not views:
             return
         ratings = self._policy.rate([view for _, view in views], self._request, self.outlook)

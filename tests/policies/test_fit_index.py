@@ -67,10 +67,8 @@ def test_a_shapes_score_equals_the_nodes_and_is_within_its_bound(
         (rating,) = policy.rate([view], request, outlook)
         assert (rating.score, sorted(rating.cards)) == (evaluation.score, sorted(map(open_card, evaluation.cards)))
         bound_scores = find_bound_scores(policy)
-        if bound_scores is not None:
-            bound = next(bound_scores([view], lambda _: view, request, outlook))
-            assert bound is not None
-            assert bound[0] == evaluation.score if bound[1] else bound[0] >= evaluation.score
+        if bound_scores is not None and request.count == 1 and not request.whole:
+            assert next(bound_scores([view], request, outlook)) >= evaluation.score
         terms = policy.list_terms(view, evaluation.cards, request, outlook)
         assert sum(term.value for term in terms) == pytest.approx(evaluation.score, abs=1e-6)
 

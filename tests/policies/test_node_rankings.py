@@ -19,7 +19,7 @@ from policies.evaluate import evaluate_node, sort_by_score
 from policies.mix.forecast import build_forecast
 from policies.mix.request_mix import MixedRequest, RequestMix
 from policies.outlook import Outlook
-from policies.policy import Bound, FittingView, PolicyTraits, Rating, UnratedNode, ViewNode
+from policies.policy import FittingView, PolicyTraits, Rating
 from policies.tuning import PolicyTuning, RankingBounds
 from tests.policies.fake_ledger import FakeLedger
 from tests.support.builders import pod_request, snapshot_node
@@ -28,9 +28,6 @@ from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import CardInstances, Node
 from vrampack.cards.request import CardRequest, PodRequest, RequestRules
 from vrampack.cards.tuned_policy import TunedPolicy
-
-CALLS_PER_NODE = 19
-"""Of Python's functions and C's, for a request of a new size; more than 20 if each node needs a view."""
 
 
 class CountingPolicy:
@@ -46,10 +43,8 @@ class CountingPolicy:
             self.scored += 1
             yield rating
 
-    def bound_scores(
-        self, nodes: Iterable[UnratedNode], view_node: ViewNode, request: CardRequest, outlook: Outlook
-    ) -> Iterator[Bound]:
-        for bound in tessellate.bound_scores(nodes, view_node, request, outlook):
+    def bound_scores(self, views: Iterable[FittingView], request: CardRequest, outlook: Outlook) -> Iterator[float]:
+        for bound in tessellate.bound_scores(views, request, outlook):
             self.bounded += 1
             yield bound
 
@@ -180,18 +175,6 @@ def test_only_states_that_may_be_best_are_scored_among_many() -> None:
     cluster = RankedCluster(*(snapshot_node(f"n{at:03}", units=(1000,), used=(at,)) for at in range(400)))
     assert 0 < cluster.count_scored() <= 2 * STATES_AT_A_TIME
     assert cluster.policy.bounded == 400
-
-
-@pytest.mark.parametrize("policy", ["binpack", "node-binpack", "spread"])
-@pytest.mark.parametrize("whole", [False, True])
-def test_sorted_numbers_rank_nodes_that_all_differ(policy: str, *, whole: bool) -> None:
-    """No view is built of any of them, as all their cards are open to the request."""
-    nodes = [snapshot_node(f"n{at:03}", units=(80_000,) * 8, used=(0, *[at] * 7)) for at in range(400)]
-    engine = Engine(FakeLedger(nodes), PolicyTuning(default=policy))
-    names = [node.name for node in nodes]
-    engine.rank_nodes(names, pod_request(1), "p", 1)
-    asked = PodRequest(CardRequest(9_000, whole=whole), ())
-    assert count_calls(engine.rank_nodes, names, asked, "p", 1) < CALLS_PER_NODE * len(nodes)
 
 
 REQUESTS = [
