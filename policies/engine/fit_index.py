@@ -14,7 +14,7 @@ from cachetools import LRUCache
 from policies.engine.cluster_shapes import ClusterShapes, ShapesByName
 from policies.engine.following import LogFollower
 from vrampack.cards.request import CardRequest
-from vrampack.cards.shape import FitClass, FitClasses, RequestKind, get_request_kind
+from vrampack.cards.shape import FitClass, FitClasses, get_new_tenants_kind, get_request_kind
 
 MAX_INDEXES = 8
 """How many kinds of request have an index of all nodes, at 0.1 KB a node."""
@@ -27,7 +27,7 @@ MIN_CLASSES = 64
 class FitIndex(LogFollower):
     """Over shapes that change; with a tenant, over those of nodes that have pods of this tenant."""
 
-    def __init__(self, source: ShapesByName, kind: RequestKind, tenant: bytes | None = None) -> None:
+    def __init__(self, source: ShapesByName, kind: CardRequest, tenant: bytes | None = None) -> None:
         super().__init__(source.changes)
         self.classes: dict[str, FitClass] = {}
         self._source = source
@@ -52,7 +52,7 @@ class FitIndex(LogFollower):
             self.classes[name] = self._fit_classes.find_class(shape)
 
 
-_Indexes: TypeAlias = "LRUCache[tuple[RequestKind, ShapesByName], FitIndex]"
+_Indexes: TypeAlias = "LRUCache[tuple[CardRequest, ShapesByName], FitIndex]"
 
 
 class FitIndexes:
@@ -77,7 +77,7 @@ class FitIndexes:
     def list_indexes(self, request: CardRequest, kept: ShapesByName | None) -> list[FitIndex]:
         """Those that decide about the request, each more exact than the one before on the nodes that it has."""
         kind = get_request_kind(request)
-        indexes = [_find_index(self._indexes, kind.for_new_tenant, self._cluster)]
+        indexes = [_find_index(self._indexes, get_new_tenants_kind(kind), self._cluster)]
         if request.rules is not None and request.rules.tenant in self._cluster.names_by_tenant:
             indexes.append(_find_index(self._parts, kind, self._cluster, request.rules.tenant))
         if kept is not None:
@@ -85,7 +85,7 @@ class FitIndexes:
         return indexes
 
 
-def _find_index(indexes: _Indexes, kind: RequestKind, source: ShapesByName, tenant: bytes | None = None) -> FitIndex:
+def _find_index(indexes: _Indexes, kind: CardRequest, source: ShapesByName, tenant: bytes | None = None) -> FitIndex:
     index = indexes.get((kind, source))
     if index is None:
         index = indexes[kind, source] = FitIndex(source, kind, tenant)

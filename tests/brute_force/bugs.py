@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -19,7 +20,7 @@ from vrampack.cards.node import Node, NodeFacts
 from vrampack.cards.pod import Pod
 from vrampack.cards.request import CardRequest, PodRequest
 from vrampack.cards.rules import PlacementRules
-from vrampack.cards.shape import FitClass, FitClasses, RequestKind, Shape
+from vrampack.cards.shape import FitClass, FitClasses, Shape
 
 Patch = pytest.MonkeyPatch
 
@@ -38,9 +39,9 @@ def leave_reserves_out_of_the_kind_of_a_request(patch: Patch) -> None:
     """Pods that may use a reserve, and pods that may not, find the same cards."""
     get_kind = shape.get_request_kind
 
-    def get_short_kind(request: CardRequest) -> RequestKind:
+    def get_short_kind(request: CardRequest) -> CardRequest:
         kind = get_kind(request)
-        return kind if kind.rules is None else kind._replace(rules=kind.rules._replace(reserves=frozenset()))
+        return kind if kind.rules is None else replace(kind, rules=kind.rules._replace(reserves=frozenset()))
 
     patch.setattr("policies.engine.fit_index.get_request_kind", get_short_kind)
 

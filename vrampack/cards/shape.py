@@ -8,12 +8,12 @@ decide whether requests of one kind fit. They are measured by the same table of 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import attrgetter
 from sys import maxsize
 from typing import NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
-from vrampack.cards.amounts import Amounts
 from vrampack.cards.node import Card, Node
 from vrampack.cards.payment import is_paid
 from vrampack.cards.reasons import (
@@ -24,7 +24,7 @@ from vrampack.cards.reasons import (
     get_request_form,
     is_plain_request,
 )
-from vrampack.cards.request import CardPayment, CardRequest, RequestRules
+from vrampack.cards.request import CardRequest
 from vrampack.cards.rules import LONER
 
 CardKey: TypeAlias = tuple[str, int, int, bool, tuple[object, ...]]
@@ -52,25 +52,6 @@ def open_card(card: Card) -> OpenCard:
 
 class Shape:
     """Compared by identity: `Shapes` builds one for all nodes that are alike. Its cards are those of any such node."""
-
-    __slots__ = (
-        "__weakref__",
-        "card_units",
-        "cards",
-        "empty",
-        "empty_if_usable",
-        "free",
-        "free_if_usable",
-        "hardware",
-        "is_open",
-        "least_free_instances",
-        "needs_references",
-        "open_cards",
-        "tenants",
-        "total_units",
-        "unserved_words",
-        "used_units",
-    )
 
     def __init__(self, node: Node, keys: Sequence[CardKey] | None = None) -> None:
         """`keys` are those of the node's placeable cards, where they are known already."""
@@ -174,45 +155,18 @@ def select_open_cards(cards: Sequence[Card], request: CardRequest) -> Sequence[C
     return cards
 
 
-class RequestKind(NamedTuple):
-    """The part of a request that decides with which numbers of a node it is compared: all but its units and its cards."""
+def get_request_kind(request: CardRequest) -> CardRequest:
+    """The part of a request that decides with which numbers of a node its units are compared.
 
-    card_count: int
-    whole: bool
-    is_even: bool
-    payment: CardPayment | None
-    has_references: bool
-    is_valid: bool
-    names_cards: bool
-    """On nodes that have none of the cards, which cards it names makes no difference."""
-    models: frozenset[str] | None
-    rules: RequestRules | None
-    instances: int
-    amounts: Amounts
-
-    @property
-    def for_new_tenant(self) -> RequestKind:
-        """The same for a tenant without pods: nodes without pods of the tenant cannot tell the two apart."""
-        rules = self.rules
-        if rules is None or not rules.tenant:
-            return self
-        return self._replace(rules=rules._replace(tenant=LONER))
+    On nodes that have none of the cards that it names, which these are makes no difference.
+    """
+    return replace(request, units=0, uuids=None if request.uuids is None else frozenset())
 
 
-def get_request_kind(request: CardRequest) -> RequestKind:
-    return RequestKind(
-        request.count,
-        request.whole,
-        request.is_even,
-        request.payment,
-        request.has_references,
-        request.is_valid,
-        request.uuids is not None,
-        request.models,
-        request.rules,
-        request.instances,
-        request.amounts,
-    )
+def get_new_tenants_kind(kind: CardRequest) -> CardRequest:
+    """The kind for a tenant without pods: nodes without pods of the tenant cannot tell the two apart."""
+    rules = kind.rules
+    return replace(kind, rules=rules._replace(tenant=LONER)) if rules is not None and rules.tenant else kind
 
 
 class FitClass:
@@ -243,69 +197,52 @@ class FitClass:
 class FitClasses:
     """The fit class of each shape for requests of one kind."""
 
-    def __init__(self, kind: RequestKind) -> None:
+    def __init__(self, kind: CardRequest) -> None:
         self._kind = kind
-        self._count = max(1, kind.card_count)
+        self._count = max(1, kind.count)
         """Simulated pods may ask for no card: a node with cards takes them."""
-        self._probe = CardRequest(
-            units=0,
-            count=kind.card_count,
-            whole=kind.whole,
-            is_even=kind.is_even,
-            payment=kind.payment,
-            models=kind.models,
-            uuids=frozenset() if kind.names_cards else None,
-            is_valid=kind.is_valid,
-            has_references=kind.has_references,
-            rules=kind.rules,
-            instances=kind.instances,
-            amounts=kind.amounts,
-        )
         self._by_hardware: dict[Hardware, FitClass] = {}
         """A class that shapes of this hardware have or had, unless more than memory decides about single cards."""
-        self._variants: dict[Hardware, dict[tuple[int, int], FitClass]] = {}
-        """The classes of this hardware by their last two numbers, which differ while pods come and go."""
+        self._variants: dict[Hardware, dict[Units, FitClass]] = {}
+        """The classes of this hardware by what differs while pods come and go."""
         self._measured: dict[tuple[object, ...], FitClass] = {}
-        self._paid: dict[tuple[Hardware, Units, Units], FitClass] = {}
-        """The classes for whole cards that are paid for: which cards are empty decides, and not only how many."""
 
     def __len__(self) -> int:
-        return len(self._measured) + len(self._paid) + sum(map(len, self._variants.values()))
+        return len(self._measured) + sum(map(len, self._variants.values()))
 
     def keep_only(self, used: set[FitClass]) -> None:
         """Forget all other classes."""
         self._measured = {(each.reasons, *each.numbers): each for each in used}
         self._by_hardware.clear()
         self._variants.clear()
-        self._paid.clear()
 
     def find_class(self, shape: Shape) -> FitClass:
         """Measured card by card only if more than memory decides about single cards, or the hardware is new."""
         if shape.least_free_instances < self._kind.instances:
             return self._measure_class(shape, counts_instances=True)
-        if self._kind.payment is not None:
-            return self._find_paid_class(shape)
         hardware = shape.hardware
         variants = self._variants.get(hardware)
         if variants is None:
             return self._by_hardware.get(hardware) or self._find_new_class(shape)
-        count = self._count
-        free, usable = (shape.empty_if_usable, shape.empty) if self._kind.whole else (shape.free_if_usable, shape.free)
-        numbers = free[-count] if len(free) >= count else -1, usable[-count] if len(usable) >= count else -1
-        found = variants.get(numbers)
+        variant = self._get_variant(shape)
+        found = variants.get(variant)
         if found is None:
-            like = self._by_hardware[hardware]
-            found = variants[numbers] = FitClass(like.reasons, (*like.numbers[:-2], *numbers))
+            found = variants[variant] = self._build_variant(shape, variant)
         return found
 
-    def _find_paid_class(self, shape: Shape) -> FitClass:
-        if not self._treats_cards_alike(shape.hardware):
+    def _get_variant(self, shape: Shape) -> Units:
+        """The last two numbers of its class; where cards are paid for, which of them are empty."""
+        kind, count = self._kind, self._count
+        if kind.payment is not None:
+            return *shape.empty_if_usable, -1, *shape.empty
+        free, usable = (shape.empty_if_usable, shape.empty) if kind.whole else (shape.free_if_usable, shape.free)
+        return free[-count] if len(free) >= count else -1, usable[-count] if len(usable) >= count else -1
+
+    def _build_variant(self, shape: Shape, variant: Units) -> FitClass:
+        if self._kind.payment is not None:
             return self._measure_class(shape, counts_instances=False)
-        key = shape.hardware, shape.empty, shape.empty_if_usable
-        found = self._paid.get(key)
-        if found is None:
-            found = self._paid[key] = self._measure_class(shape, counts_instances=False)
-        return found
+        like = self._by_hardware[shape.hardware]
+        return FitClass(like.reasons, (*like.numbers[:-2], *variant))
 
     def _treats_cards_alike(self, hardware: Hardware) -> bool:
         """Whether memory alone decides about single cards."""
@@ -317,16 +254,15 @@ class FitClasses:
         )
 
     def _find_new_class(self, shape: Shape) -> FitClass:
-        hardware = shape.hardware
-        measured = self._measure_class(shape, counts_instances=False)
+        measured, hardware = self._measure_class(shape, counts_instances=False), shape.hardware
         if self._treats_cards_alike(hardware):
             self._by_hardware[hardware] = measured
             if measured.numbers[-3] >= 0:
-                self._variants[hardware] = {(measured.numbers[-2], measured.numbers[-1]): measured}
+                self._variants[hardware] = {self._get_variant(shape): measured}
         return measured
 
     def _measure_class(self, shape: Shape, *, counts_instances: bool) -> FitClass:
-        probe, count = self._probe, self._count
+        probe, count = self._kind, self._count
         checks = get_checks(
             get_request_form(probe, count),
             shape.find_occasion(probe),
