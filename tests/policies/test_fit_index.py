@@ -23,7 +23,7 @@ from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Node
 from vrampack.cards.reasons import UnfitReason
-from vrampack.cards.request import CardRequest
+from vrampack.cards.request import CardPayment, CardRequest
 from vrampack.cards.shape import FitClasses, Shape, get_request_kind, open_card
 from vrampack.cards.tuned_policy import TunedPolicy
 
@@ -134,6 +134,19 @@ def test_two_cards_of_a_model_are_found_beside_a_node_that_has_one(order: tuple[
     request = CardRequest(4, 2, models=frozenset("A"), has_references=True)
     classes = FitIndexes(cluster).get_classes(request)
     assert {name: each.find_obstacle(4) for name, each in classes.items()} == {"n1": UnfitReason.MODEL, "n2": None}
+
+
+def test_which_cards_are_empty_decides_where_whole_cards_are_paid_for() -> None:
+    """On nodes of equal cards, with one empty card each: 20 units pay for the small one only."""
+    cluster = ClusterShapes()
+    for name, used in {"n1": (0, 80), "n2": (16, 0)}.items():
+        cluster.put_node(name, snapshot_node(name, units=(16, 80), used=used))
+    request = CardRequest(20, whole=True, payment=CardPayment(16, 20))
+    classes = FitIndexes(cluster).get_classes(request)
+    assert {name: each.find_obstacle(20) for name, each in classes.items()} == {
+        "n1": None,
+        "n2": UnfitReason.NO_EMPTY_CARD,
+    }
 
 
 def test_nodes_that_differ_on_another_axis_than_memory_are_not_alike() -> None:
