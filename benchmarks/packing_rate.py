@@ -21,8 +21,8 @@ from random import Random
 from benchmarks.benchmark_row import BenchmarkRow
 from benchmarks.options import BenchmarkOptions
 from extender.garbage_collection import choose_generation, freeze_objects
+from extender.policy_settings import PolicyTuning
 from policies.registry import POLICIES
-from policies.tuning import PolicyTuning
 from vrampack.cards.host_room import HostResources
 from vrampack.simulator.packing.openb_protocol import count_mix, rename_nodes
 from vrampack.simulator.packing.packed_cluster import PackedCluster, SimulatedNode, SimulatedPod

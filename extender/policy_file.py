@@ -12,10 +12,10 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from extender.policy_settings import PolicyTuning
 from extender.profile_settings import ProfileSettings
 from extender.rule_settings import MAX_ENTRIES, RuleSettings
 from policies.registry import POLICIES
-from policies.tuning import PolicyTuning
 from vrampack.config.errors import SettingsError
 from vrampack.config.faults import InvalidFieldError
 from vrampack.config.strict import StrictModel, load_configuration

@@ -9,8 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from extender.rule_settings import MAX_ENTRIES, PodSelectorSettings
-from policies.tuning import (
+from extender.policy_settings import (
     NO_BOUNDS,
     OWN_WEIGHTS,
     PolicyName,
@@ -18,6 +17,7 @@ from policies.tuning import (
     WeightSettings,
     tune_policy,
 )
+from extender.rule_settings import MAX_ENTRIES, PodSelectorSettings
 from vrampack.cards.profiles import Profile
 from vrampack.config.strict import StrictModel
 

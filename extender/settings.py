@@ -12,9 +12,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from extender.policy_file import PLACEMENT_FIELDS, check_profile_names, load_placement_policy
+from extender.policy_settings import PolicySelection, PolicyTuning
 from extender.profile_settings import ProfileSettings
 from extender.rule_settings import MAX_ENTRIES, RuleSettings
-from policies.tuning import PolicySelection, PolicyTuning
 from vrampack.cards import well_known
 from vrampack.cards.profiles import PlacementSettings
 from vrampack.cards.units import DEFAULT_UNIT_MIB

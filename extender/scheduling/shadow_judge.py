@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from extender.metrics import ExtenderMetrics
+from extender.policy_settings import PolicyTuning, ShadowPolicy
 from extender.state.nominator import Nominator
 from policies.engine.engine import Engine
-from policies.tuning import PolicyTuning, ShadowPolicy
 from vrampack.cards.pod import Pod
 from vrampack.cards.request import PodRequest
 

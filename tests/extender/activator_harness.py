@@ -9,6 +9,7 @@ from dataclasses import replace
 from extender.components import LedgerReactions
 from extender.events import ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
+from extender.policy_settings import PolicyTuning
 from extender.requeue.activator import Activation, PodActivator
 from extender.scheduling.cache_rebuild import CacheRebuild
 from extender.scheduling.engine_follower import EngineFollower
@@ -24,7 +25,6 @@ from extender.state.pod_groups import PodGroups
 from extender.state.soft_reservations import SoftReservations
 from extender.state.sync import ProblemReporter
 from policies.engine.engine import Engine
-from policies.tuning import PolicyTuning
 from tests.fakes.api import FakeKubeApi
 from tests.support.builders import UNIT_MIB, ledger_pod, node_facts
 from tests.support.manifest_builders import RESOURCE

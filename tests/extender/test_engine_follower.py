@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
+from extender.policy_settings import PolicyTuning
 from extender.scheduling.engine_follower import MIN_CHANGES, EngineFollower
 from extender.state.nominator import NODES_PER_SLICE, Nominator
 from extender.state.pending_preemptions import PendingPreemptions
 from extender.wire.codec import VerbResponse
 from policies.engine.engine import Engine
-from policies.tuning import PolicyTuning
 from tests.extender.scheduler_harness import SchedulerHarness
 from tests.support.builders import ledger_pod, node_facts, pod_request
 from tests.support.call_counter import count_calls

@@ -19,6 +19,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
+from extender.policy_settings import PolicyTuning
 from extender.state.ledger import Ledger
 from extender.state.ledger_drift import count_drift_units
 from extender.state.nominator import Nominator
@@ -26,7 +27,6 @@ from extender.state.pending_preemptions import PendingPreemptions
 from extender.state.relist_baseline import RelistBaseline
 from policies.engine.engine import Engine
 from policies.evaluate import evaluate_node, sort_by_score
-from policies.tuning import PolicyTuning
 from tests.support.builders import UNIT_MIB, allocation_record, card_facts, node_facts, pod_request, record_of
 from vrampack.cards.allocation import Allocation, allocate_cards
 from vrampack.cards.amounts import Amounts

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+from extender.policy_settings import PolicyTuning
 from extender.scheduling.mix_learner import MixLearner
 from extender.state.ledger import Ledger
 from extender.state.nominator import Nominator
 from extender.state.pending_preemptions import PendingPreemptions
 from policies.engine.engine import Engine
 from policies.mix.request_mix import FIRST_FORECAST
-from policies.tuning import PolicyTuning
 from tests.support.builders import ledger_pod, node_facts, pod_request
 
 NODES = ["opened", "whole"]

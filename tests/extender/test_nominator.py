@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
+from extender.policy_settings import PolicyTuning
 from extender.state.nominator import Nominator
 from extender.state.pending_preemptions import PendingPreemptions
 from policies.engine.engine import Engine
-from policies.tuning import PolicyTuning
 from tests.extender.scheduler_harness import SchedulerHarness
 from tests.support.builders import ledger_pod, node_facts, pod_request
 from vrampack.cards.fit import Unfit

@@ -13,9 +13,9 @@ import pytest
 from extender.app import Extender, ExtenderOptions
 from extender.config_reloader import ConfigurationSource
 from extender.metrics import ExtenderMetrics
+from extender.policy_settings import PolicyTuning
 from extender.settings import load_settings
 from extender.state.sync import RESOURCES
-from policies.tuning import PolicyTuning
 from tests.extender.scheduler_harness import SchedulerHarness
 from tests.fakes.api import FakeKubeApi
 from tests.support.builders import ledger_pod, node_facts

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
+from extender.policy_settings import PolicyTuning
 from extender.rule_settings import RuleSettings
 from extender.state.nominator import Nominator
 from extender.state.pending_preemptions import PendingPreemptions
 from extender.state.placement_change import apply_placement
 from extender.wire.codec import VerbResponse
 from policies.engine.engine import MAX_FLOORS, NODES_PER_STEP, Engine
-from policies.tuning import PolicyTuning
 from tests.extender.scheduler_harness import SchedulerHarness
 from tests.support.builders import ledger_pod, node_facts
 from tests.support.call_counter import count_calls

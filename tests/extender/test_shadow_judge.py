@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from extender.policy_settings import PolicyTuning
 from extender.scheduling.shadow_judge import REST_FACTOR
 from policies.engine.engine import NODES_PER_STEP
-from policies.tuning import PolicyTuning
 from tests.extender.scheduler_harness import SchedulerHarness
 from tests.support.builders import ledger_pod
 

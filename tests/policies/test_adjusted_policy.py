@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from extender.policy_settings import PolicyTuning
 from policies.adjusted_policy import OVER_BOUND, OVER_BOUND_TERM
 from policies.engine.engine import Engine
 from policies.evaluate import evaluate_node, list_score_terms, sort_by_score
 from policies.policy import ScoredCards
-from policies.tuning import PolicyTuning
 from tests.policies.fake_ledger import FakeLedger
 from tests.support.builders import pod_request, snapshot_node
 from vrampack.cards.node import Node

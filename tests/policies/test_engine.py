@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extender.policy_settings import PolicyName, PolicyTuning
 from policies.engine.engine import MAX_FLOORS, Engine
 from policies.engine.host_rooms import HostRooms
 from policies.engine.node_rankings import MAX_RANKINGS
@@ -18,7 +19,6 @@ from policies.outlook import Outlook
 from policies.policy import ScoredCards
 from policies.registry import POLICIES
 from policies.trial_placement import Placement, hold_on_node
-from policies.tuning import PolicyName, PolicyTuning
 from tests.policies.fake_ledger import FakeLedger
 from tests.policies.fake_reservations import FakeReservations
 from tests.policies.known_forecast import FORECAST, FREE_ROOM

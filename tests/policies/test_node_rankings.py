@@ -10,6 +10,7 @@ from typing import Any  # fields of a card by name
 
 import pytest
 
+from extender.policy_settings import PolicyTuning, RankingBounds
 from policies import tessellate
 from policies.engine.engine import Engine
 from policies.engine.host_rooms import HostRooms
@@ -20,7 +21,6 @@ from policies.mix.forecast import build_forecast
 from policies.mix.request_mix import MixedRequest, RequestMix
 from policies.outlook import Outlook
 from policies.policy import FittingView, PolicyTraits, Rating
-from policies.tuning import PolicyTuning, RankingBounds
 from tests.policies.fake_ledger import FakeLedger
 from tests.support.builders import pod_request, snapshot_node
 from tests.support.call_counter import count_calls

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extender.policy_settings import PolicyName
 from policies.evaluate import evaluate_node, sort_by_score
 from policies.policy import ScoredCards
 from policies.registry import POLICIES
-from policies.tuning import PolicyName
 from tests.support.builders import snapshot_node
 from tests.support.strategies import node_strategy, request_strategy
 from vrampack.cards.fit import Unfit, find_fitting_cards

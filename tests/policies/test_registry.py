@@ -9,8 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 import policies
+from extender.policy_settings import PolicyTuning
 from policies.registry import POLICIES
-from policies.tuning import PolicyTuning
 
 FOLDER = Path(str(policies.__file__)).parent
 MACHINERY = {

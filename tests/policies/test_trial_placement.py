@@ -8,10 +8,10 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extender.policy_settings import PolicyName
 from policies.evaluate import evaluate_node
 from policies.policy import ScoredCards
 from policies.trial_placement import Placement, TrialCluster
-from policies.tuning import PolicyName
 from tests.support.builders import snapshot_node
 from tests.support.strategies import node_strategy, request_strategy
 from vrampack.cards.fit import Unfit, find_fitting_cards

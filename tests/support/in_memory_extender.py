@@ -18,12 +18,12 @@ from extender.events import ExtenderEventRecorder
 from extender.http.protocol import VerbProtocol, build_protocol
 from extender.http.routes import RouteDependencies, build_verbs_app
 from extender.metrics import ExtenderMetrics
+from extender.policy_settings import PolicyTuning
 from extender.settings import ExtenderConfiguration
 from extender.state.collector import SnapshotTaker
 from extender.state.ledger import Ledger
 from extender.state.sync import DriftCheck, Freshness, NodeSink, PodSink, ProblemReporter
 from extender.state.usage_leases import UsageLeases
-from policies.tuning import PolicyTuning
 from tests.fakes.api import FakeKubeApi, Object
 from tests.support.ledger_recorder import LedgerRecorder
 from tests.support.scripted_readiness import ScriptedReadiness

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from extender.policy_settings import WEIGHT_MODELS
 from policies.outlook import PolicyWeights
-from policies.tuning import WEIGHT_MODELS
 from vrampack.config.errors import SettingsError
 
 

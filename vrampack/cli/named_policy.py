@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from extender.policy_file import PLACEMENT_FIELDS, list_presets, load_placement_policy, names_policy_file
 from extender.policy_file import find_policy_file as find_preset_or_file
+from extender.policy_settings import PolicyTuning
 from extender.settings import ExtenderConfiguration, load_settings
 from policies.registry import POLICIES
-from policies.tuning import PolicyTuning
 from vrampack.cli.config.file_kinds import find_file_kind
 from vrampack.config.errors import SettingsError
 from vrampack.config.strict import read_document

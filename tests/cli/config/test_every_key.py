@@ -10,8 +10,8 @@ from random import Random
 import pytest
 from pydantic import BaseModel
 
+from extender.policy_settings import WEIGHT_MODELS
 from policies.outlook import PolicyWeights
-from policies.tuning import WEIGHT_MODELS
 from tests.cli.config.field_table import FILES, FieldRow
 from vrampack.cli.config.file_kinds import FILE_KINDS
 from vrampack.cli.config.main import main

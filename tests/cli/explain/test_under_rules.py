@@ -9,9 +9,9 @@ from random import Random
 import msgspec
 import pytest
 
+from extender.policy_settings import PolicyTuning
 from extender.rule_settings import RuleSettings
 from policies.registry import POLICIES
-from policies.tuning import PolicyTuning
 from tests.extender.scheduler_harness import SchedulerHarness
 from tests.support.builders import UNIT_MIB, card_facts, container_specs, ledger_pod, pod_request
 from tests.support.manifest_builders import RESOURCE

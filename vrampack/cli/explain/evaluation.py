@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from extender.policy_settings import PolicyTuning
 from policies import evaluate
 from policies.evaluate import list_score_terms, sort_by_score
 from policies.outlook import Outlook
 from policies.policy import ScoredCards, ScoreTerm
-from policies.tuning import PolicyTuning
 from vrampack.cards.fit import Unfit, count_missing_units, find_card_obstacle
 from vrampack.cards.holding import Hold
 from vrampack.cards.node import Card, Node

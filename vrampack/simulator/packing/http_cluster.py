@@ -20,8 +20,8 @@ import msgspec
 
 from extender.app import Extender, ExtenderOptions
 from extender.metrics import ExtenderMetrics
+from extender.policy_settings import PolicyTuning
 from extender.settings import DeadlineSettings, ExtenderConfiguration, ListenSettings
-from policies.tuning import PolicyTuning
 from vrampack.cards import well_known
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.tuned_policy import TunedPolicy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from policies.tuning import PolicyTuning
+from extender.policy_settings import PolicyTuning
 from vrampack.cards.tuned_policy import TunedPolicy
 
 

@@ -1,4 +1,4 @@
-"""Which policy decides: the part of the configuration that people tune. Nothing here reads a file."""
+"""`policy:` of the extender's configuration: which policy decides, and what a pod may choose instead. Nothing here reads a file."""
 
 from __future__ import annotations
 
