@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import takewhile
 
 REMOVED_NODES_KEPT = 256
 """How many removed nodes are remembered beyond the number of existing nodes, so that frequent readers miss none."""
@@ -35,12 +36,8 @@ class NodeChangeLog:
         """The nodes that changed, came or went after that generation; None when it is too old to tell: assume all."""
         if generation < self._forgotten_generation:
             return None
-        changed = []
-        for name, changed_at in reversed(self._changed.items()):
-            if changed_at <= generation:
-                break
-            changed.append(name)
-        return changed
+        newer = takewhile(lambda change: change[1] > generation, reversed(self._changed.items()))
+        return [name for name, _ in newer]
 
     def forget_removed_nodes(self, node_names: Collection[str]) -> None:
         """Forget all but these nodes once the others are the majority: an autoscaler adds and removes nodes without end."""

@@ -146,11 +146,6 @@ class Engine:
         """Whether it takes long to score all node states for a new request."""
         return len(self._seen.states) > MANY_STATES
 
-    @property
-    def forecast(self) -> Forecast:
-        """The forecast by which policies that look ahead rank."""
-        return self._seen.forecast
-
     def count_cards(self) -> CardCounts:
         """The cards of all nodes, as of the last update."""
         return self._cluster.hardware.count_cards()

@@ -19,7 +19,9 @@ class HostRooms:
 
     def put_room(self, name: str, room: HostResources | None) -> None:
         """Replace what is known of the host; None forgets it."""
-        rounded = None if room is None else self.round_down(room)
+        rounded = None
+        if room is not None:
+            rounded = HostResources(*[left - left % step for left, step in zip(room, self._step, strict=True)])
         if self.rooms.get(name) == rounded:
             return
         if rounded is None:
@@ -27,9 +29,6 @@ class HostRooms:
         else:
             self.rooms[name] = rounded
         self.changes.record_change(name)
-
-    def round_down(self, room: HostResources) -> HostResources:
-        return HostResources(*[left - left % step for left, step in zip(room, self._step, strict=True)])
 
     def round_up(self, request: HostResources) -> HostResources:
         """Round a request up to the most that it takes of a rounded room."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TypeAlias
 
 from policies.engine.cluster_shapes import ShapesByName
@@ -41,9 +42,8 @@ class NodeStates(LogFollower):
         self._filled = filled.shapes
         self._rooms = hosts.rooms
         self._states: dict[StateKey, NodeState] = {}
+        """Sorted by number."""
         self._by_name: dict[str, NodeState] = {}
-        self._by_number: dict[int, NodeState] = {}
-        """The same states, sorted by number."""
         self.last_number = 0
         """The number of the newest state."""
 
@@ -52,13 +52,7 @@ class NodeStates(LogFollower):
 
     def list_states_since(self, number: int) -> list[NodeState]:
         """The states created after this one, without those that are gone."""
-        new_states = []
-        for state in reversed(self._by_number.values()):
-            if state.number <= number:
-                break
-            new_states.append(state)
-        new_states.reverse()
-        return new_states
+        return [*takewhile(lambda state: state.number > number, reversed(self._states.values()))][::-1]
 
     def _list_all_names(self) -> Iterable[str]:
         return *self._shapes, *self._by_name
@@ -76,7 +70,6 @@ class NodeStates(LogFollower):
         if state is None:
             self.last_number += 1
             state = self._states[shape, host] = NodeState(self.last_number, shape, host)
-            self._by_number[state.number] = state
         insort(state.names, name)
         self._by_name[name] = state
 
@@ -85,4 +78,3 @@ class NodeStates(LogFollower):
         del state.names[bisect_left(state.names, name)]
         if not state.names:
             del self._states[state.shape, state.host]
-            del self._by_number[state.number]

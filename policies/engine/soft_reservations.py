@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from policies.engine.change_log import NodeChangeLog
 from policies.engine.cluster_shapes import ClusterShapes, ShapesByName
 from policies.engine.following import ChangeLog, LogFollower
 from policies.engine.ledger_view import LedgerView
@@ -28,13 +29,8 @@ class SoftReservationView(ChangeLog, Protocol):
         ...
 
 
-class NoSoftReservations:
+class NoSoftReservations(NodeChangeLog):
     """For callers that only need to know what fits."""
-
-    generation = 0
-
-    def list_nodes_changed_since(self, generation: int) -> Collection[str]:  # noqa: ARG002 - of the protocol
-        return ()
 
     def list_reserved_nodes(self) -> Collection[str]:
         return ()

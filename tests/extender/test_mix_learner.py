@@ -12,6 +12,7 @@ from extender.state.pending_preemptions import PendingPreemptions
 from policies.engine.engine import Engine
 from policies.mix.request_mix import FIRST_FORECAST
 from tests.support.builders import ledger_pod, node_facts, pod_request
+from vrampack.cards.tuned_policy import TunedPolicy
 
 NODES = ["opened", "whole"]
 
@@ -35,7 +36,7 @@ class LearningCluster:
             self.learner.on_pod_added(pod.uid)
 
     def value_four_units(self) -> float | None:
-        values = self.engine.forecast.piece_values.get(15)
+        values = self.engine.get_outlook(TunedPolicy("tessellate"), None).forecast.piece_values.get(15)
         return None if values is None else values.value_units(4)
 
 

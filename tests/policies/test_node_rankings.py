@@ -128,7 +128,7 @@ def test_a_shadow_ranks_by_the_forecast_that_is_in_force() -> None:
     shadow.rank_nodes("ab", pod_request(4), "p", 1)
     forecast = build_forecast(RequestMix({MixedRequest(CardRequest(5)): 1.0}), cluster.engine.count_cards())
     cluster.engine.set_forecast(forecast)
-    assert shadow.forecast is forecast
+    assert shadow.get_outlook(TunedPolicy("tessellate"), None).forecast is forecast
     before = cluster.policy.scored
     shadow.rank_nodes("ab", pod_request(4), "p", 1)
     assert cluster.policy.scored - before == 2
@@ -150,9 +150,9 @@ def test_a_new_forecast_is_adopted_in_slices_and_costs_the_next_call_little() ->
     before = cluster.policy.bounded
     assert len(list(islice(steps, 1))) == 1
     assert 0 < cluster.policy.bounded - before <= STATES_PER_SLICE
-    assert cluster.engine.forecast is not forecast
+    assert cluster.engine.get_outlook(TunedPolicy("tessellate"), None).forecast is not forecast
     assert len(list(steps)) >= 1
-    assert cluster.engine.forecast is forecast
+    assert cluster.engine.get_outlook(TunedPolicy("tessellate"), None).forecast is forecast
     assert cluster.count_scored() <= 2 * STATES_AT_A_TIME
 
 

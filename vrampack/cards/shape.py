@@ -90,17 +90,6 @@ class Shape:
             return self.open_cards
         return tuple(map(open_card, select_open_cards(self.cards, request)))
 
-    def is_open_to(self, request: CardRequest) -> bool:
-        """Whether the request may take any usable card that has room."""
-        return (
-            is_plain_request(request)
-            and request.rules is None
-            and request.payment is None
-            and not request.amounts
-            and request.instances <= self.least_free_instances
-            and self.find_occasion(request) is None
-        )
-
     def find_occasion(self, request: CardRequest) -> CheckOccasion | None:
         """What keeps the request from all cards of such a node."""
         return find_occasion(

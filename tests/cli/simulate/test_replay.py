@@ -15,6 +15,7 @@ from extender.settings import load_settings
 from tests.cli.simulate.clusters import Object, a_bound_pod, a_card, a_gpu_node, a_pod, place_pods, replay, write
 from vrampack.cards import well_known
 from vrampack.cards.pod import Pod
+from vrampack.cards.tuned_policy import TunedPolicy
 from vrampack.cli.main import main
 from vrampack.cli.named_policy import load_named_policy
 from vrampack.simulator.apiserver import ApiServer
@@ -197,7 +198,7 @@ def test_lookahead_policies_know_the_pod_mix_or_learn_it(mix: MixKnowledge, want
     snapshot, known = read_cluster_snapshot([*nodes, *pods]), list[bool]()
 
     def watch_decision(cluster: ReplayedCluster, _item: Object, _pod: Pod) -> None:
-        known.append(bool(cluster.engine.forecast.mix.weights))
+        known.append(bool(cluster.engine.get_outlook(TunedPolicy("tessellate"), None).forecast.mix.weights))
 
     plan = build_plan(snapshot, ChangedNodes(snapshot.nodes, frozenset()), keeps_bound=False, mix=mix)
     replay_arrivals(plan, load_settings(None), watch_decision)
