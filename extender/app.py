@@ -147,8 +147,8 @@ class Extender:
             hosts=self._hosts,
             refusals=refusals,
             writers=BindingWriters(self._ledger, self._events, metrics, options.pod, clock=time.monotonic),
-            pod_watcher=self._protection.rules,
-            node_watchers=(self._protection.rules, self._protection.marks, node_labels),
+            pod_watcher=self._protection.rules if self._protection.follows_rules else None,
+            node_watchers=(self._protection, node_labels),
         )
         self._usage_leases = UsageLeases(metrics, clock=time.monotonic)
         self._api = api

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from vrampack.cards.well_known import KEPT_FROM_AUTOSCALERS
-from vrampack.kube.examined_objects import decode_node_spec
+from vrampack.kube.examined_objects import ExaminedNodeSpec
 from vrampack.kube.objects import NodeObject
 
 AUTOSCALER_KEYS = ("karpenter.sh/do-not-disrupt", "cluster-autoscaler.kubernetes.io/scale-down-disabled")
@@ -73,12 +73,13 @@ class NodeMarks:
     def list_marks(self) -> Mapping[str, NodeMark]:
         return self._marks
 
-    def update_node(self, obj: NodeObject) -> None:
+    def update_node(self, obj: NodeObject, spec: ExaminedNodeSpec) -> None:
+        """`spec` is the node's, decoded."""
         name, annotations = obj.metadata.name, obj.metadata.annotations or {}
         mark = _read_mark(annotations)
         if not self.has_autoscaler:
             keys = chain(obj.metadata.labels or (), annotations)
-            self.has_autoscaler = mark.is_ours or any(key.startswith(PREFIXES) for key in keys) or _has_taint(obj)
+            self.has_autoscaler = mark.is_ours or any(key.startswith(PREFIXES) for key in keys) or _has_taint(spec)
         self.put_mark(name, mark)
         self._versions[name] = obj.metadata.resource_version
 
@@ -117,5 +118,5 @@ def parse_time(text: str) -> float:
         return 0.0
 
 
-def _has_taint(obj: NodeObject) -> bool:
-    return any(taint.key in TAINTS for taint in decode_node_spec(obj).taints or ())
+def _has_taint(spec: ExaminedNodeSpec) -> bool:
+    return any(taint.key in TAINTS for taint in spec.taints or ())

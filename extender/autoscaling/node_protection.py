@@ -25,6 +25,8 @@ from vrampack.backoff import Backoff
 from vrampack.cards.well_known import KEPT_FROM_AUTOSCALERS
 from vrampack.kube.client import Api
 from vrampack.kube.errors import NoAnswerError, RefusedError
+from vrampack.kube.examined_objects import decode_node_spec
+from vrampack.kube.objects import NodeObject
 from vrampack.kube.retry_backoff import extend_pause
 
 log = logging.getLogger(__name__)
@@ -57,7 +59,7 @@ class _Change(NamedTuple):
 
 
 class NodeProtection:
-    """Looks every second."""
+    """Looks every second. It is fed every node."""
 
     def __init__(  # noqa: PLR0913 - what it needs, each named
         self,
@@ -75,9 +77,10 @@ class NodeProtection:
     ) -> None:
         """`clock` and `cpu_clock` count seconds; `now` is Unix time."""
         self.marks = NodeMarks()
-        """Of all nodes, which the owner feeds to it."""
         self.rules = NodeRules(settings.resources.memory)
-        """The same, and all pods."""
+        """The owner feeds all pods to it, where `follows_rules`."""
+        self.follows_rules = settings.autoscaling.protect != "never"
+        """Whether anybody may ever ask which nodes a pod may use."""
         self._ledger = ledger
         self._api = api
         self._events = events
@@ -97,7 +100,17 @@ class NodeProtection:
         self._failures = 0
         """In a row, of the API server."""
         self._put_off: dict[str, tuple[float, int]] = {}
-        """When to try again, and how often in a row it was refused, of nodes that somebody lets nobody write."""
+        """Nodes whose last write was refused: when to try again, and how often in a row."""
+
+    def update_node(self, obj: NodeObject) -> None:
+        spec = decode_node_spec(obj)
+        self.marks.update_node(obj, spec)
+        if self.follows_rules:
+            self.rules.update_node(obj, spec)
+
+    def remove_node(self, name: str) -> None:
+        self.marks.remove_node(name)
+        self.rules.remove_node(name)
 
     def needs_lease(self) -> bool:
         """Whether there is anything to keep, or to take back."""

@@ -12,7 +12,7 @@ import msgspec
 
 from vrampack.cards.pod import Pod
 from vrampack.kube.decoding import NULL, UNDECODABLE
-from vrampack.kube.examined_objects import ExaminedNode, ExaminedPodSpec, decode_node_spec
+from vrampack.kube.examined_objects import ExaminedNode, ExaminedNodeSpec, ExaminedPodSpec
 from vrampack.kube.node_filters import find_placement_obstacle
 from vrampack.kube.objects import NodeObject, ObjectMeta, PodSpec
 
@@ -70,12 +70,13 @@ class NodeRules:
             self._judged &= used
             self._verdicts = {name: {} for name in self._nodes}
 
-    def update_node(self, obj: NodeObject) -> None:
+    def update_node(self, obj: NodeObject, spec: ExaminedNodeSpec) -> None:
+        """`spec` is the node's, decoded."""
         name = obj.metadata.name
         if self._resource not in (obj.status.allocatable or {}):
             self.remove_node(name)
             return
-        node = ExaminedNode(ObjectMeta(name=name, labels=obj.metadata.labels), spec=decode_node_spec(obj))
+        node = ExaminedNode(ObjectMeta(name=name, labels=obj.metadata.labels), spec=spec)
         if self._nodes.get(name) != node:
             self.generation += 1
             self._nodes[name] = node

@@ -23,7 +23,7 @@ from vrampack.cards import well_known
 from vrampack.cards.node import Share
 from vrampack.cards.records import Record
 from vrampack.kube.errors import RefusedError
-from vrampack.kube.objects import NodeObject, ObjectMeta, PodSpec
+from vrampack.kube.objects import NodeObject, PodSpec
 
 KEPT = {**dict.fromkeys(AUTOSCALER_KEYS, "true"), well_known.KEPT_FROM_AUTOSCALERS: "1970-01-01T00:00:00Z"}
 FREE = dict.fromkeys(KEPT)
@@ -99,14 +99,13 @@ class ProtectionHarness:
                 self.ledger.update_pod(pod)
                 self.protection.rules.update_pod(pod, PodSpec())
 
-    def show_node(self, name: str, annotations: Annotations, units: int = 16) -> None:
+    def show_node(self, name: str, annotations: Annotations, units: int = 16, version: str = VERSION) -> None:
         """The watch shows the node."""
         given = {key: value for key, value in annotations.items() if value is not None}
-        metadata = {"name": name, "labels": self.labels, "annotations": given, "resourceVersion": VERSION}
+        metadata = {"name": name, "labels": self.labels, "annotations": given, "resourceVersion": version}
         node = {"metadata": metadata, "status": {"allocatable": {well_known.MEMORY_RESOURCE: str(units)}}}
         read = msgspec.json.decode(json.dumps(node), type=NodeObject)
-        self.protection.marks.update_node(read)
-        self.protection.rules.update_node(read)
+        self.protection.update_node(read)
 
     async def at(self, *seconds: float) -> list[tuple[str, Annotations]]:
         """What was written by rounds at these times."""
@@ -147,6 +146,12 @@ async def test_where_nodes_are_kept(protect: str, labels: Mapping[str, str], *, 
     world = ProtectionHarness("a", "b", protect=protect, labels=labels)
     assert bool(await world.at(0.0)) == is_kept
     assert world.protection.needs_lease() == is_kept
+
+
+def test_where_no_node_is_ever_kept_the_rules_of_nodes_are_not_followed() -> None:
+    world = ProtectionHarness("a", "b", protect="never")
+    assert not world.protection.follows_rules
+    assert not world.protection.rules.may_use(world.protection.rules.find_key("a-0"), "b")
 
 
 async def test_at_most_two_nodes_are_written_in_a_round() -> None:
@@ -226,7 +231,7 @@ async def test_a_node_that_may_not_be_written_keeps_no_other_from_it() -> None:
 
 async def test_a_node_that_somebody_has_written_since_is_looked_at_again() -> None:
     world = ProtectionHarness("a", "b")
-    world.protection.marks.update_node(NodeObject(ObjectMeta(name="a", resource_version="6", labels=dict(KARPENTER))))
+    world.show_node("a", {}, version="6")
     assert [name for name, _ in await world.at(0.0, 1.0)] == ["b"]
     world.show_node("a", {})
     assert [name for name, _ in await world.at(600.0)] == ["a"]

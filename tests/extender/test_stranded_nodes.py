@@ -21,6 +21,7 @@ from tests.support.builders import UNIT_MIB, ledger_pod, node_facts
 from vrampack.cards import well_known
 from vrampack.cards.node import Share
 from vrampack.cards.records import Record
+from vrampack.kube.examined_objects import decode_node_spec
 from vrampack.kube.objects import NodeObject, PodSpec
 
 Json = Any
@@ -49,7 +50,8 @@ class World:
         self.ledger.update_node(replace(facts, offered_units=8 * len(used)))
         allocatable = {well_known.MEMORY_RESOURCE: str(8 * len(used))}
         node = {"metadata": {"name": name, "labels": {"pool": name}}, "status": {"allocatable": allocatable}, **fields}
-        self.rules.update_node(msgspec.json.decode(json.dumps(node), type=NodeObject))
+        read = msgspec.json.decode(json.dumps(node), type=NodeObject)
+        self.rules.update_node(read, decode_node_spec(read))
         for card, pods in enumerate(used):
             for number, units in enumerate(pods):
                 uid = f"{name}-{card}-{number}"

@@ -1,6 +1,6 @@
 """Karpenter beside a control plane, as administrator and without a lease: it is the only one.
 
-Its provider makes the Node object of each NodeClaim and nothing else: nobody makes a node Ready or runs a pod. Its ports cannot be bound
+Its provider makes the Node object of each NodeClaim and nothing else: nothing makes a node Ready or runs a pod. Its ports cannot be bound
 to one address.
 """
 
