@@ -15,7 +15,11 @@ from vrampack.kube.node_filters import (
     SELECTOR_REASON,
     TAINT_REASON,
     UNSCHEDULABLE_REASON,
+    NodeLoad,
     find_node_obstacle,
+    list_load_obstacles,
+    list_placement_obstacles,
+    read_allocatable,
     sum_requests,
 )
 
@@ -111,6 +115,12 @@ TAINTS = {
     "everything is tolerated": (tainted(), tolerating(operator="Exists"), ""),
     "another key": (tainted(), tolerating(key="other", operator="Exists"), TAINT_REASON),
     "another effect": (tainted(), tolerating(key="dedicated", operator="Exists", effect="NoExecute"), TAINT_REASON),
+    "no value, and the taint has one": (tainted(), tolerating(key="dedicated"), TAINT_REASON),
+    "greater than the toleration's": (tainted(value="8"), tolerating(key="dedicated", operator="Gt", value="7"), ""),
+    "not greater": (tainted(value="7"), tolerating(key="dedicated", operator="Gt", value="7"), TAINT_REASON),
+    "less": (tainted(value="-8"), tolerating(key="dedicated", operator="Lt", value="7"), ""),
+    "no number to compare": (tainted(), tolerating(key="dedicated", operator="Lt", value="7"), TAINT_REASON),
+    "an operator of another release": (tainted(), tolerating(key="dedicated", operator="Like"), TAINT_REASON),
     "cordoned": ({"unschedulable": True}, {}, UNSCHEDULABLE_REASON),
     "cordoned, and tolerated": (
         {"unschedulable": True},
@@ -174,7 +184,7 @@ SUMS = {
 
 @pytest.mark.parametrize(("spec", "cpus"), SUMS.values(), ids=SUMS)
 def test_requests_are_summed_as_the_scheduler_does(spec: Json, cpus: int) -> None:
-    assert sum_requests(a_pod(**spec).spec)["cpu"] == cpus
+    assert sum_requests(a_pod(**spec).spec)["cpu"] == cpus * 1000
 
 
 def port(number: int, **fields: str) -> Json:
@@ -200,3 +210,52 @@ def test_one_port_may_be_taken_on_each_address() -> None:
     taken = a_pod(ports=[port(80, hostIP="10.0.0.1")])
     assert find_node_obstacle(a_pod(ports=[port(80, hostIP="10.0.0.2")]), a_node(), [taken]) == ""
     assert find_node_obstacle(a_pod(ports=[port(80, hostIP="10.0.0.1")]), a_node(), [taken]) == PORTS_REASON
+
+
+DETAILS = {
+    "selector and taint": (
+        {"nodeSelector": {"zone": "b", "cards": "8"}},
+        tainted("NoExecute"),
+        ["taint dedicated=gpu:NoExecute is not tolerated", "nodeSelector wants zone=b"],
+    ),
+    # the control plane taints what is cordoned
+    "cordoned": (
+        {},
+        {"unschedulable": True, "taints": [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]},
+        ["the node is cordoned"],
+    ),
+    "terms": (
+        {"affinity": requiring(on_label("zone", "In", "b", "c"), {**on_label("rack", "Exists"), **on_name("In", "x")})},
+        {},
+        ["node affinity wants zone in (b,c) or rack,metadata.name=x"],
+    ),
+    "more terms": (
+        {
+            "affinity": requiring(
+                *(on_label(key, "DoesNotExist") for key in ("zone", "cards")),
+                on_label("cards", "Gt", "8"),
+                on_label("cards", "NotIn", "8"),
+            )
+        },
+        {},
+        ["node affinity wants !zone or !cards or cards>8 or 1 more"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "node", "details"), DETAILS.values(), ids=DETAILS)
+def test_all_that_keeps_the_pod_away_is_named(spec: Json, node: Json, details: list[str]) -> None:
+    assert [each.detail for each in list_placement_obstacles(a_pod(**spec).spec, a_node(**node))] == details
+
+
+def test_every_shortage_is_named_with_what_is_free() -> None:
+    load = NodeLoad()
+    load.add_pod(a_pod(requests={"cpu": "1.5", "memory": "3Gi"}, ports=[port(80)]).spec)
+    asking = a_pod(requests={"cpu": "2501m", "memory": "6Gi", "example.com/fpga": "1"}, ports=[port(80)]).spec
+    allocatable = read_allocatable(a_node(allocatable={"pods": "1"}))
+    assert [each.detail for each in list_load_obstacles(asking, allocatable, load, ignored={"example.com/fpga"})] == [
+        "its port 80 is taken",
+        "too little cpu (2.5 of 4 are free, 2.501 needed)",
+        "too little memory (5 GiB of 8 GiB are free, 6 GiB needed)",
+        "it takes 1 pods, and has as many",
+    ]

@@ -112,7 +112,7 @@ def an_agent_node(rng: Random, name: str) -> Object:
         notes["vrampack.dev/cordoned-cards"] = ", ".join([*cordoned, "GPU-unknown"])
     if rng.random() < 0.05:
         notes["vrampack.dev/cards"] = rng.choice(MALFORMED)
-    allocatable = {"aliyun.com/gpu-mem": str(sum(units))}
+    allocatable = {"aliyun.com/gpu-mem": str(sum(units)), "pods": "110", "cpu": "256", "memory": "4Ti"}
     return {"metadata": {"name": name, "annotations": notes}, "status": {"allocatable": allocatable}}
 
 
@@ -120,7 +120,13 @@ def a_legacy_node(rng: Random, name: str) -> Object:
     """A node of another plugin, or one without any GPU."""
     memory = rng.choice(("15", "30", "30", "31", "16", 30, "0", "junk", None))
     count = rng.choice(("1", "2", "2", "2", 2, "0", "1000", None))
-    pairs = (("aliyun.com/gpu-mem", memory), ("aliyun.com/gpu-count", count), ("cpu", "8"))
+    pairs = (
+        ("aliyun.com/gpu-mem", memory),
+        ("aliyun.com/gpu-count", count),
+        ("cpu", "256"),
+        ("memory", "4Ti"),
+        ("pods", "110"),
+    )
     allocatable = {key: value for key, value in pairs if value is not None}
     return {"metadata": {"name": name, "annotations": None}, "status": {"allocatable": allocatable}}
 

@@ -18,6 +18,8 @@ from vrampack.kube.objects import (
 )
 from vrampack.kube.taints import Taint, Toleration
 
+MAX_LISTED_TERMS = 3
+
 
 class PortMapping(msgspec.Struct, frozen=True, rename="camel"):
     host_port: int = 0
@@ -34,6 +36,20 @@ class SelectorRequirement(msgspec.Struct, frozen=True):
     operator: str = ""
     values: list[str] | None = None
 
+    def __str__(self) -> str:
+        """As kubectl writes selectors."""
+        values = self.values or []
+        match self.operator:
+            case "Exists":
+                return self.key
+            case "DoesNotExist":
+                return f"!{self.key}"
+            case "Gt" | "Lt":
+                return f"{self.key}{'>' if self.operator == 'Gt' else '<'}{''.join(values)}"
+            case "In" if len(values) == 1:
+                return f"{self.key}={values[0]}"
+        return f"{self.key} {self.operator.lower()} ({','.join(values)})"
+
 
 def _is_one_node(field: SelectorRequirement) -> bool:
     return field.key == "metadata.name" and field.operator == "In" and len(field.values or ()) == 1
@@ -43,9 +59,19 @@ class NodeSelectorTerm(msgspec.Struct, frozen=True, rename="camel"):
     match_expressions: list[SelectorRequirement] | None = None
     match_fields: list[SelectorRequirement] | None = None
 
+    def __str__(self) -> str:
+        return ",".join(map(str, (*(self.match_expressions or ()), *(self.match_fields or ()))))
+
 
 class NodeSelector(msgspec.Struct, frozen=True, rename="camel"):
+    """One of its terms must hold; without terms it selects no node."""
+
     node_selector_terms: list[NodeSelectorTerm] | None = None
+
+    def __str__(self) -> str:
+        terms = self.node_selector_terms or ()
+        more = f" or {len(terms) - MAX_LISTED_TERMS} more" if len(terms) > MAX_LISTED_TERMS else ""
+        return " or ".join(map(str, terms[:MAX_LISTED_TERMS])) + more
 
 
 class NodeAffinity(msgspec.Struct, frozen=True):
@@ -83,10 +109,15 @@ class ExaminedPodSpec(LocalPodSpec, frozen=True, rename="camel"):
     termination_grace_period_seconds: int | None = None
 
     @property
+    def required_nodes(self) -> NodeSelector | None:
+        """Its required node affinity."""
+        affinity = None if self.affinity is None else self.affinity.node_affinity
+        return None if affinity is None else affinity.required
+
+    @property
     def names_its_node(self) -> bool:
         """Whether it may be on one node only, which it names, like the pods of a DaemonSet."""
-        affinity = None if self.affinity is None else self.affinity.node_affinity
-        terms = None if affinity is None or affinity.required is None else affinity.required.node_selector_terms
+        terms = None if self.required_nodes is None else self.required_nodes.node_selector_terms
         return bool(terms) and all(any(map(_is_one_node, term.match_fields or ())) for term in terms or ())
 
     @property

@@ -7,11 +7,12 @@ https://github.com/kubernetes/kubernetes/tree/master/pkg/scheduler/framework/plu
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from fractions import Fraction
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TypeAlias
+from itertools import chain
+from math import ceil
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -26,7 +27,8 @@ from vrampack.kube.examined_objects import (
     PortMapping,
     SelectorRequirement,
 )
-from vrampack.kube.taints import UNSCHEDULABLE_TAINT
+from vrampack.kube.objects import NodeObject
+from vrampack.kube.taints import UNSCHEDULABLE_TAINT, Taint, Toleration, is_greater
 
 SELECTOR_REASON = "node(s) didn't match Pod's node affinity/selector"
 TAINT_REASON = "node(s) had untolerated taint(s)"
@@ -34,46 +36,114 @@ UNSCHEDULABLE_REASON = "node(s) were unschedulable"
 PORTS_REASON = "node(s) didn't have free ports for the requested pod ports"
 PODS_REASON = "Too many pods"
 ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - compared with what pods ask for
-POD_LEVEL_RESOURCES = ("cpu", "memory", "hugepages-")
+CPU, PODS = "cpu", "pods"
+BYTES_RESOURCES = ("memory", "ephemeral-storage", "hugepages-")
+"""Resources that are counted in bytes; the last is a prefix."""
+POD_LEVEL_RESOURCES = (CPU, "memory", "hugepages-")
 """What a pod can ask for as a whole; the last is a prefix."""
 
-NOTHING = Fraction(0)
-_WHOLE_NUMBER = re.compile("[+-]?[0-9]{1,18}")
+Amounts: TypeAlias = Mapping[str, int]
+"""Of resources, by name: CPU in thousandths, all others in ones."""
 
-Amounts: TypeAlias = Mapping[str, Fraction]
-"""Of resources, by name."""
+
+class Shortage(NamedTuple):
+    """A resource of which a node has too little for a pod."""
+
+    resource: str
+    needed: int
+    free: int
+    total: int
+
+    def __str__(self) -> str:
+        needed, free, total = (format_amount(self.resource, each) for each in self[1:])
+        return f"too little {self.resource} ({free} of {total} are free, {needed} needed)"
+
+
+class Obstacle(NamedTuple):
+    """One thing that keeps a pod off a node."""
+
+    reason: str
+    """In the scheduler's words."""
+    detail: str
+    """Which label, taint, port or amount it is about."""
+    shortage: Shortage | None = None
+
+
+@dataclass(slots=True)
+class NodeLoad:
+    """What the pods on a node take of it, as the scheduler counts them."""
+
+    amounts: Amounts = field(default_factory=dict)
+    ports: set[PortMapping] = field(default_factory=set)
+
+    def add_pod(self, spec: ExaminedPodSpec) -> None:
+        self.amounts = _add(self.amounts, {**sum_requests(spec), PODS: 1})
+        self.ports.update(list_host_ports(spec))
 
 
 def find_node_obstacle(pod: ExaminedPod, node: ExaminedNode, others: Collection[ExaminedPod]) -> str:
     """Why the scheduler's filters reject the node for the pod while `others` are the pods there; empty if they pass it."""
-    if obstacle := find_placement_obstacle(pod.spec, node):
-        return obstacle
-    if _has_port_conflict(list_host_ports(pod.spec), others):
-        return PORTS_REASON
-    return _find_missing_resource(pod, node, others)
+    load = NodeLoad()
+    for other in others:
+        load.add_pod(other.spec)
+    obstacles = chain(
+        list_placement_obstacles(pod.spec, node), list_load_obstacles(pod.spec, read_allocatable(node), load)
+    )
+    return next((each.reason for each in obstacles), "")
 
 
 def find_placement_obstacle(spec: ExaminedPodSpec, node: ExaminedNode) -> str:
     """The same, whatever runs on the node: by its labels and taints."""
-    if not matches_node(spec, node):
-        return SELECTOR_REASON
-    tolerations = spec.tolerations or ()
-    if node.spec.unschedulable and not any(each.tolerates(UNSCHEDULABLE_TAINT) for each in tolerations):
-        return UNSCHEDULABLE_REASON
-    taints = [taint for taint in node.spec.taints or () if taint.keeps_away]
-    is_tolerated = all(any(each.tolerates(taint) for each in tolerations) for taint in taints)
-    return "" if is_tolerated else TAINT_REASON
+    return next((each.reason for each in list_placement_obstacles(spec, node)), "")
 
 
-def matches_node(spec: ExaminedPodSpec, node: ExaminedNode) -> bool:
-    """Whether the pod's `nodeSelector` and its required node affinity select the node."""
+def list_placement_obstacles(spec: ExaminedPodSpec, node: ExaminedNode) -> Iterator[Obstacle]:
+    """All that keeps the pod off the node whatever runs there, in the order of the scheduler's filters."""
+    tolerations, is_cordoned = spec.tolerations or (), node.spec.unschedulable
+    if is_cordoned and not _is_tolerated(UNSCHEDULABLE_TAINT, tolerations):
+        yield Obstacle(UNSCHEDULABLE_REASON, "the node is cordoned")
+    for taint in node.spec.taints or ():
+        is_known = is_cordoned and taint.key == UNSCHEDULABLE_TAINT.key
+        if taint.keeps_away and not is_known and not _is_tolerated(taint, tolerations):
+            yield Obstacle(TAINT_REASON, f"taint {taint} is not tolerated")
     labels = node.metadata.labels or {}
-    if any(labels.get(key) != value for key, value in (spec.node_selector or {}).items()):
-        return False
-    affinity = None if spec.affinity is None else spec.affinity.node_affinity
-    if affinity is None or affinity.required is None:
-        return True
-    return any(_matches_term(term, node) for term in affinity.required.node_selector_terms or ())
+    for key, value in sorted((spec.node_selector or {}).items()):
+        if labels.get(key) != value:
+            yield Obstacle(SELECTOR_REASON, f"nodeSelector wants {key}={value}")
+    required = spec.required_nodes
+    if required is not None and not any(_matches_term(each, node) for each in required.node_selector_terms or ()):
+        yield Obstacle(SELECTOR_REASON, f"node affinity wants {required}")
+
+
+def list_load_obstacles(
+    spec: ExaminedPodSpec, allocatable: Amounts, load: NodeLoad, *, ignored: Collection[str] = ()
+) -> Iterator[Obstacle]:
+    """What the pod asks for and the node's other pods leave too little of, without the resources that are `ignored`."""
+    for port in list_host_ports(spec):
+        if any(_conflicts(port, other) for other in load.ports):
+            yield Obstacle(PORTS_REASON, f"its port {port.host_port} is taken")
+    for name, amount in sorted({**sum_requests(spec), PODS: 1}.items()):
+        total = allocatable.get(name, 0)
+        free = max(0, total - load.amounts.get(name, 0))
+        if amount <= free or not amount or name in ignored:
+            continue
+        if name == PODS:
+            yield Obstacle(PODS_REASON, f"it takes {total} pods, and has as many")
+        else:
+            shortage = Shortage(name, amount, free, total)
+            yield Obstacle(f"Insufficient {name}", str(shortage), shortage)
+
+
+def read_allocatable(node: NodeObject) -> Amounts:
+    """What kubelet offers to pods."""
+    return _read_quantities(node.status.allocatable)
+
+
+def format_amount(name: str, amount: int) -> str:
+    """As people write it: `1.5` of cpu, `4 GiB` of memory."""
+    if name == CPU:
+        return f"{amount / 1000:g}"
+    return f"{amount / 2**30:.4g} GiB" if name.startswith(BYTES_RESOURCES) else str(amount)
 
 
 def list_host_ports(spec: ExaminedPodSpec) -> list[PortMapping]:
@@ -103,6 +173,10 @@ def sum_requests(spec: ExaminedPodSpec) -> Amounts:
     return _add({**_find_larger(running, peak), **given}, _read_quantities(spec.overhead))
 
 
+def _is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+    return any(each.tolerates(taint) for each in tolerations)
+
+
 def _matches_term(term: NodeSelectorTerm, node: ExaminedNode) -> bool:
     """All its requirements; an empty term selects nothing."""
     expressions, fields = term.match_expressions or (), term.match_fields or ()
@@ -125,15 +199,9 @@ def _matches_label(requirement: SelectorRequirement, labels: Mapping[str, str]) 
         case "DoesNotExist":
             return value is None and not values
         case "Gt" | "Lt":
-            return _compares(requirement.operator, value, values)
+            bound = values[0] if len(values) == 1 else None
+            return is_greater(value, bound) if requirement.operator == "Gt" else is_greater(bound, value)
     return False
-
-
-def _compares(operator: str, value: str | None, bounds: Sequence[str]) -> bool:
-    """The label and the only bound as whole numbers."""
-    if value is None or len(bounds) != 1 or not (_WHOLE_NUMBER.fullmatch(value) and _WHOLE_NUMBER.fullmatch(bounds[0])):
-        return False
-    return int(value) > int(bounds[0]) if operator == "Gt" else int(value) < int(bounds[0])
 
 
 def _matches_field(requirement: SelectorRequirement, node: ExaminedNode) -> bool:
@@ -144,11 +212,6 @@ def _matches_field(requirement: SelectorRequirement, node: ExaminedNode) -> bool
     return (node.metadata.name == values[0]) is (requirement.operator == "In")
 
 
-def _has_port_conflict(wanted: Iterable[PortMapping], others: Iterable[ExaminedPod]) -> bool:
-    used = [port for other in others for port in list_host_ports(other.spec)]
-    return any(_conflicts(port, other) for port in wanted for other in used)
-
-
 def _conflicts(one: PortMapping, other: PortMapping) -> bool:
     if (one.host_port, one.protocol) != (other.host_port, other.protocol):
         return False
@@ -156,40 +219,27 @@ def _conflicts(one: PortMapping, other: PortMapping) -> bool:
     return ANY_ADDRESS in addresses or len(addresses) == 1
 
 
-def _find_missing_resource(pod: ExaminedPod, node: ExaminedNode, others: Collection[ExaminedPod]) -> str:
-    allocatable = _read_quantities(node.status.allocatable)
-    if len(others) + 1 > allocatable.get("pods", NOTHING):
-        return PODS_REASON
-    used: Amounts = {}
-    for other in others:
-        used = _add(used, sum_requests(other.spec))
-    for name, amount in sorted(sum_requests(pod.spec).items()):
-        if amount > 0 and amount > allocatable.get(name, NOTHING) - used.get(name, NOTHING):
-            return f"Insufficient {name}"
-    return ""
-
-
 def _read_requests(container: PortedContainer) -> Amounts:
     return {} if container.resources is None else _read_quantities(container.resources.requests)
 
 
 def _read_quantities(quantities: Mapping[str, msgspec.Raw] | None) -> Amounts:
-    return {name: _parse(bytes(raw)) for name, raw in (quantities or {}).items()}
+    return {name: _parse(bytes(raw), 1000 if name == CPU else 1) for name, raw in (quantities or {}).items()}
 
 
 def _add(one: Amounts, other: Amounts) -> Amounts:
-    return {name: one.get(name, NOTHING) + other.get(name, NOTHING) for name in {**one, **other}}
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
 
 
 def _find_larger(one: Amounts, other: Amounts) -> Amounts:
-    return {name: max(one.get(name, NOTHING), other.get(name, NOTHING)) for name in {**one, **other}}
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
 
 
 @lru_cache(4096)
-def _parse(raw: bytes) -> Fraction:
-    """Most pods of a cluster write the same few quantities, so each is parsed once."""
+def _parse(raw: bytes, scale: int) -> int:
+    """Rounded up, as by the scheduler. Most pods of a cluster write the same few quantities, so each is parsed once."""
     try:
         value = msgspec.json.decode(raw)
-        return parse_quantity(value if isinstance(value, str) else str(value))
+        return ceil(parse_quantity(value if isinstance(value, str) else str(value)) * scale)
     except (*UNDECODABLE, ValueError):
-        return NOTHING
+        return 0

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
+
+_WHOLE_NUMBER = re.compile("[+-]?[0-9]{1,18}")
 
 
 class Taint(msgspec.Struct, frozen=True):
@@ -26,12 +30,26 @@ class Toleration(msgspec.Struct, frozen=True):
     effect: str | None = None
 
     def tolerates(self, taint: Taint) -> bool:
-        """Whether it tolerates the taint, as the scheduler decides; an unknown operator counts as tolerating."""
-        if self.effect and self.effect != taint.effect:
+        """Whether it tolerates the taint, as the scheduler decides. Numbers are compared from Kubernetes 1.35 on."""
+        if (self.effect and self.effect != taint.effect) or (self.key and self.key != taint.key):
             return False
-        if self.key and self.key != taint.key:
-            return False
-        return (self.operator or "Equal") != "Equal" or (self.value or "") == (taint.value or "")
+        match self.operator or "Equal":
+            case "Equal":
+                return (self.value or "") == (taint.value or "")
+            case "Exists":
+                return True
+            case "Gt":
+                return is_greater(taint.value, self.value)
+            case "Lt":
+                return is_greater(self.value, taint.value)
+        return False
+
+
+def is_greater(one: str | None, other: str | None) -> bool:
+    """Whether both are whole numbers as selectors and taints write them, and the first is the greater."""
+    if one is None or other is None or not (_WHOLE_NUMBER.fullmatch(one) and _WHOLE_NUMBER.fullmatch(other)):
+        return False
+    return int(one) > int(other)
 
 
 UNSCHEDULABLE_TAINT = Taint("node.kubernetes.io/unschedulable", effect="NoSchedule")

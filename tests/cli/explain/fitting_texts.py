@@ -7,12 +7,12 @@ from tests.cli.explain.objects import (
     Object,
     a_bound_pod,
     a_gpu_node,
-    a_node,
     a_waiting_pod,
 )
-from tests.cli.explain.scenes import HOLDS_MORE, RECORDED, S1, SHRUNK, WHOLE
-from tests.support.manifest_builders import cards_annotation, published_card
+from tests.cli.explain.scenes import HOLDS_MORE, RECORDED, S1, WHOLE
+from tests.support.manifest_builders import published_card
 
+SAID = "0/1 nodes are available: 1 no card with enough free memory."
 FITTING: dict[str, tuple[tuple[Object, ...], str]] = {
     "no scheduler has looked at it": (
         (*S1, a_waiting_pod(units=7)),
@@ -51,7 +51,7 @@ gpu-1     0        6/15        0  fits
 1/1 nodes fit.
 Policy tessellate would take gpu-1 GPU0: score -11.17 = -10.4 memory left unusable + -0.7689 tie-breaks and rounding.
 Scheduler other says: 0/9 nodes are available: 9 of the scheduler's own words.
-Next: the scheduler's message above says what it lacks besides GPU memory; its schedulerName is other, the pods that the extender bound came through vrampack.
+Next: the scheduler's message above says what else it lacks; its schedulerName is other, the pods that the extender bound came through vrampack.
 """,
     ),
     "whole cards as requested, not by configuration": (
@@ -69,8 +69,19 @@ The configuration that was read does not set rules.whole_cards, and as-requested
 Next: no scheduler has looked at it yet: see that one named vrampack runs.
 """,
     ),
+    # Of which nothing is checked here.
     "the scheduler's own reasons": (
-        (*S1, a_waiting_pod(units=7, said="0/1 nodes are available: 1 Insufficient cpu.")),
+        (
+            *S1,
+            a_waiting_pod(
+                units=7,
+                said="0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules.",
+                spec={
+                    "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+                    "topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}],
+                },
+            ),
+        ),
         """\
 Pod default/w is pending and asks for 7 units (7 GiB) on one card.
 
@@ -79,12 +90,13 @@ gpu-1     0        7/15        0  fits
 
 1/1 nodes fit.
 Policy tessellate would take gpu-1 GPU0: score -0.02222 = -0.02222 tie-breaks and rounding.
-Scheduler vrampack says: 0/1 nodes are available: 1 Insufficient cpu.
-Next: the scheduler's message above says what it lacks besides GPU memory.
+Not checked here: spec.topologySpreadConstraints, spec.volumes[data].persistentVolumeClaim.
+Scheduler vrampack says: 0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules.
+Next: the scheduler's message above says what else it lacks.
 """,
     ),
     "room has come since": (
-        (*S1, a_waiting_pod(units=7, said="0/1 nodes are available: 1 no card with enough free memory.")),
+        (*S1, a_waiting_pod(units=7, said=f"{SAID} preemption: 0/1 nodes.")),
         """\
 Pod default/w is pending and asks for 7 units (7 GiB) on one card.
 
@@ -93,41 +105,8 @@ gpu-1     0        7/15        0  fits
 
 1/1 nodes fit.
 Policy tessellate would take gpu-1 GPU0: score -0.02222 = -0.02222 tie-breaks and rounding.
-Scheduler vrampack says: 0/1 nodes are available: 1 no card with enough free memory.
+Scheduler vrampack says: 0/1 nodes are available: 1 no card with enough free memory. preemption: 0/1 nodes.
 Next: wait: there is room since its last attempt, and the scheduler tries again within five minutes.
-""",
-    ),
-    "tainted, cordoned, not selected": (
-        (
-            a_gpu_node("gpu-1", taints=[{"key": "team", "effect": "NoExecute"}], unschedulable=True),
-            a_waiting_pod(units=4, spec={"nodeSelector": {"disk": "ssd"}}),
-        ),
-        """\
-Pod default/w is pending and asks for 4 units (4 GiB) on one card.
-
-NODE   CARD  FREE/TOTAL  MISSING  WHY
-gpu-1     0       15/15        0  fits; the node is cordoned; taint team:NoExecute is not tolerated; nodeSelector wants disk=ssd
-
-1/1 nodes fit.
-Policy tessellate would take gpu-1 GPU0: score -69.61 = -57.2 memory left unusable + -11.8 opening another card + -0.6089 tie-breaks and rounding.
-Next: the card of gpu-1 would fit, but the node is cordoned; taint team:NoExecute is not tolerated; nodeSelector wants disk=ssd: change the node or the pod.
-""",
-    ),
-    # the device plugin is not registered
-    "kubelet offers less than the cards have": (
-        (
-            a_node("gpu-1", cards_annotation(published_card(0)), allocatable={"aliyun.com/gpu-mem": "0"}),
-            a_waiting_pod(units=4),
-        ),
-        """\
-Pod default/w is pending and asks for 4 units (4 GiB) on one card.
-
-NODE   CARD  FREE/TOTAL  MISSING  WHY
-gpu-1     0       15/15        0  fits; kubelet offers 0 of its 15 units (is the node's agent registered with it?)
-
-1/1 nodes fit.
-Policy tessellate would take gpu-1 GPU0: score -69.61 = -57.2 memory left unusable + -11.8 opening another card + -0.6089 tie-breaks and rounding.
-Next: the card of gpu-1 would fit, but kubelet offers 0 of its 15 units (is the node's agent registered with it?): change the node or the pod.
 """,
     ),
     "held back by gates": (
@@ -156,9 +135,9 @@ Pod default/w is pending and asks for 4 units (4 GiB) on one card.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-2     0       15/15        0  fits
-gpu-1     0        7/15        0  fits; taint team:NoSchedule is not tolerated
+gpu-1 may not be used by the pod: taint team:NoSchedule is not tolerated.
 
-2/2 nodes fit.
+1/2 nodes fit: 1 node(s) had untolerated taint(s).
 Policy tessellate would take gpu-2 GPU0: score -69.61 = -57.2 memory left unusable + -11.8 opening another card + -0.6089 tie-breaks and rounding.
 Next: no scheduler has looked at it yet: see that one named vrampack runs.
 """,
@@ -173,20 +152,6 @@ gpu-1     0        7/15        1  not enough free memory
 
 0/1 nodes fit: 1 no card with enough free memory.
 Next: its scheduling gates hold it back: quota; whatever set them must remove them. Then: free 1 unit on gpu-1 GPU0 (pods there: default/app-0 4, default/app-1 4), or add a card.
-""",
-    ),
-    # a record of 4 on a pod that asks 10: 15 - 10 = 5 by the scheduler's sum
-    "the cards have room, the scheduler's sum has not": (
-        (a_gpu_node("gpu-1"), SHRUNK, a_waiting_pod(units=8)),
-        """\
-Pod default/w is pending and asks for 8 units (8 GiB) on one card.
-
-NODE   CARD  FREE/TOTAL  MISSING  WHY
-gpu-1     0       11/15        0  fits; the scheduler, which adds up what pods ask, counts 5 units free
-
-1/1 nodes fit.
-Policy tessellate would take gpu-1 GPU0: score -16.23 = -15.6 memory left unusable + -0.6279 tie-breaks and rounding.
-Next: the card of gpu-1 would fit, but the scheduler, which adds up what pods ask, counts 5 units free: change the node or the pod.
 """,
     ),
     "a preemption is under way": (

@@ -36,14 +36,17 @@ def a_node(
     *,
     annotations: Mapping[str, str] | None = None,
     allocatable: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
     **spec: Any,  # noqa: ANN401 - raw JSON
 ) -> Object:
     """Any node; without `cards` it has no GPU."""
-    node = gpu_node_manifest(name, cards=None, allocatable=allocatable or {}, annotations=annotations or {}, labels={})
+    node = gpu_node_manifest(
+        name, cards=None, allocatable=allocatable or {}, annotations=annotations or {}, labels=labels or {}
+    )
     if cards is not None:
         try:
             node = gpu_node_manifest(
-                name, cards=cards, allocatable=allocatable or {}, annotations=annotations or {}, labels={}
+                name, cards=cards, allocatable=allocatable or {}, annotations=annotations or {}, labels=labels or {}
             )
         except ValueError:  # damaged, as the test wants it
             node["metadata"]["annotations"]["vrampack.dev/cards"] = cards  # type: ignore[index]  # built just above

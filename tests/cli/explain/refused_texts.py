@@ -348,10 +348,10 @@ Pod default/w is pending and asks for 8 units (8 GiB) on one card.
 NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-2     0        3/15        5  not enough free memory
 gpu-2     1        5/15        3  not enough free memory
-gpu-1     0        7/15        1  not enough free memory; taint team=a:NoSchedule is not tolerated
+gpu-1 may not be used by the pod: taint team=a:NoSchedule is not tolerated.
 
-0/2 nodes fit: 2 no card with enough free memory.
-2 nodes have 15 units free together, but not 8 on one card that the pod may take.
+0/2 nodes fit: 1 node(s) had untolerated taint(s), 1 no card with enough free memory.
+1 node has 8 units free together, but not 8 on one card that the pod may take.
 Next: free 3 units on gpu-2 GPU1 (pods there: default/b 10), or add a card.
 """,
     ),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from tests.cli.explain.objects import (
     a_bound_pod,
     a_gpu_node,
+    a_node,
     a_waiting_pod,
 )
-from tests.support.manifest_builders import published_card, reference_env
+from tests.support.manifest_builders import cards_annotation, published_card, reference_env
 
 S1 = (a_gpu_node("gpu-1"), a_bound_pod("app-0", "gpu-1", {0: 4}), a_bound_pod("app-1", "gpu-1", {0: 4}))
 """15 units, 4 and 4 held: 7 are free."""
@@ -30,3 +31,16 @@ UNEVEN["spec"]["containers"].append(
 )
 SHRUNK = a_bound_pod("shrunk", "gpu-1", units=10, annotations={"vrampack.dev/allocation": FOUR})
 RECORDED = (a_bound_pod("mine", "gpu-1", {0: 1}, spec={"schedulerName": "vrampack"}),)
+A100 = (
+    a_node("a100-0", cards_annotation(published_card(0)), labels={"pool": "a100"}),
+    a_node("a100-1", cards_annotation(published_card(0)), labels={"pool": "a100"}),
+    a_node("cordoned", cards_annotation(published_card(0)), labels={"pool": "a100"}, unschedulable=True),
+    a_gpu_node("gpu-3"),
+    a_bound_pod("a", "a100-0", {0: 12}),
+    a_bound_pod("b", "a100-1", {0: 10}),
+)
+"""Of the selected nodes 3 and 5 units are free, and one is cordoned; all other nodes are empty."""
+_TERM = {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["a100"]}]}
+ON_A100 = {
+    "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [_TERM]}}}
+}

@@ -101,9 +101,8 @@ async def test_explain_judges_every_node_as_filter_and_prioritize_do(seed: int) 
 
 
 def best_of(explanation: Explanation, scores: list[dict[str, Any]]) -> str | None:
-    """Prioritize's best of the nodes that filter passes, and the scheduler too if there is one."""
-    passed = [node for node in explanation.nodes if node.reason is None]
-    open_to_it = [node.name for node in passed if not node.obstacles] or [node.name for node in passed]
+    """Prioritize's best of the nodes that filter and the scheduler pass."""
+    open_to_it = [node.name for node in explanation.nodes if node.reason is None and not node.obstacles]
     ranking = sorted(scores, key=lambda each: -int(each["Score"]))
     return next((each["Host"] for each in ranking if each["Host"] in open_to_it), None)
 

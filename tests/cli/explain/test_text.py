@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.explain.fitting_texts import FITTING
+from tests.cli.explain.hindered_texts import HINDERED
 from tests.cli.explain.objects import (
     Object,
     a_bound_pod,
@@ -127,7 +128,7 @@ Scheduler vrampack says: 0/1 nodes are available: 1 Insufficient cpu.
 }
 """Pods that wait for no card: bound, gated, deleted, finished, not ours."""
 
-TEXTS = REFUSED | FITTING | BY_THEMSELVES
+TEXTS = REFUSED | HINDERED | FITTING | BY_THEMSELVES
 
 
 @pytest.mark.parametrize(("cluster", "text"), TEXTS.values(), ids=TEXTS)
@@ -142,7 +143,10 @@ def test_every_text_about_a_card_is_documented() -> None:
     """Each cell of the column WHY above; what names a model or a number is compared without it."""
     page = (Path(__file__).parents[3] / "docs/explain.md").read_text()
     tables = [
-        line for _, text in REFUSED.values() for line in text.splitlines() if re.match(r"\S+ +\d+ +\d+/\d+ ", line)
+        line
+        for _, text in (REFUSED | HINDERED).values()
+        for line in text.splitlines()
+        if re.match(r"\S+ +\d+ +\d+/\d+ ", line)
     ]
     said = {word for line in tables for word in re.split(r" {2,}", line)[-1].split("; ")}
     assert len(said) > 5
@@ -156,4 +160,4 @@ def test_every_text_about_a_card_is_documented() -> None:
 
 
 def test_case_names_are_unique() -> None:
-    assert len(TEXTS) == len(REFUSED) + len(FITTING) + len(BY_THEMSELVES)
+    assert len(TEXTS) == len(REFUSED) + len(HINDERED) + len(FITTING) + len(BY_THEMSELVES)

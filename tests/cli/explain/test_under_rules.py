@@ -24,11 +24,10 @@ from vrampack.cards.rules import NO_RULES
 from vrampack.cli.explain.cluster import ClusterListing, ExplainedCluster, ListedNode
 from vrampack.cli.explain.evaluation import ClusterEvaluation, describe_card_reason, evaluate_cluster
 from vrampack.cli.explain.next_step import suggest_for_refused
-from vrampack.cli.explain.pod import NodeSchedulingFields, PodSchedulingFields
+from vrampack.kube.examined_objects import ExaminedNode
 from vrampack.kube.objects import PodObject, to_pod
 
 CLUSTERS = 100
-NO_FIELDS = PodSchedulingFields()
 PODS = 10
 
 
@@ -51,12 +50,12 @@ class ExplainedScheduling:
         return to_pod(read, label_keys=self.harness.ledger.label_keys)
 
     def explain_pod(self, pod: Object) -> ClusterEvaluation:
-        listed = {name: ListedNode(facts, NodeSchedulingFields(), {}, None) for name, facts in self.nodes.items()}
+        listed = {name: ListedNode(facts, ExaminedNode(), {"pods": 99}, None) for name, facts in self.nodes.items()}
         bound = {each.uid: each for each in self.harness.ledger.list_pods() if each.node_name}
         cluster = ExplainedCluster(ClusterListing(listed, bound), UNIT_MIB, self.rules)
         settled = self.harness.ledger.placement.resolve_pod(self.read_pod(pod))
         assert settled.request is not None
-        self.check_view(settled, evaluation := evaluate_cluster(cluster, self.tuning, settled.request, NO_FIELDS))
+        self.check_view(settled, evaluation := evaluate_cluster(cluster, self.tuning, settled.request))
         return evaluation
 
     def check_view(self, pod: Pod, evaluation: ClusterEvaluation) -> None:
@@ -139,9 +138,11 @@ WORDS: dict[str, tuple[Object, str, int | None, str]] = {
 
 def explain_to(asked: PodRequest, facts: NodeFacts, *held: Pod) -> tuple[str, int | None, str]:
     """Of the only card of the node: why not, and what to free; and the next step."""
-    listing = ClusterListing({"n": ListedNode(facts, NodeSchedulingFields(), {}, None)}, {pod.uid: pod for pod in held})
+    listing = ClusterListing(
+        {"n": ListedNode(facts, ExaminedNode(), {"pods": 99}, None)}, {pod.uid: pod for pod in held}
+    )
     cluster = ExplainedCluster(listing, UNIT_MIB, NO_RULES)
-    evaluation = evaluate_cluster(cluster, PolicyTuning(), asked, PodSchedulingFields())
+    evaluation = evaluate_cluster(cluster, PolicyTuning(), asked)
     (node,) = evaluation.nodes
     (card,) = node.cards
     step = suggest_for_refused(evaluation.nodes, asked, RESOURCE)
@@ -179,11 +180,9 @@ def test_the_rule_that_forbids_is_named(rules: Object, why: str, missing: int | 
     facts = NodeFacts("n", card_facts(16, model="A"), unit_mib=UNIT_MIB)
     held = ledger_pod("held", node="n", record=Record("vrampack", (Share(4, "GPU-0", 0),)))
     built = RuleSettings.model_validate(rules).build_rules()
-    listing = ClusterListing({"n": ListedNode(facts, NodeSchedulingFields(), {}, None)}, {"held": held})
+    listing = ClusterListing({"n": ListedNode(facts, ExaminedNode(), {"pods": 99}, None)}, {"held": held})
     asked = built.constrain_request(Pod("new", "other", "new"), pod_request(4))
-    evaluation = evaluate_cluster(
-        ExplainedCluster(listing, UNIT_MIB, built), PolicyTuning(), asked, PodSchedulingFields()
-    )
+    evaluation = evaluate_cluster(ExplainedCluster(listing, UNIT_MIB, built), PolicyTuning(), asked)
     (node,) = evaluation.nodes
     (card,) = node.cards
     assert (describe_card_reason(node, card, asked.card_request), card.missing_units) == (why, missing)

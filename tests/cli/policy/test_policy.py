@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from extender.policy_file import find_policy_file, list_presets, load_placement_policy
-from tests.cli.explain.objects import a_bound_pod, a_gpu_node, a_waiting_pod
+from tests.cli.explain.objects import Object, a_bound_pod, a_gpu_node, a_waiting_pod
 from vrampack.cli.policy.main import main
 from vrampack.simulator.apiserver import ApiServer
 from vrampack.simulator.kubeconfig import write_kubeconfig
@@ -18,9 +19,9 @@ Said = pytest.CaptureFixture[str]
 CLUSTER = (a_gpu_node("gpu-1"), a_gpu_node("gpu-2"), a_bound_pod("a", "gpu-1", {0: 8}), a_waiting_pod(units=4))
 
 
-async def run_policy(folder: Path, *arguments: str) -> int:
+async def run_policy(folder: Path, *arguments: str, cluster: Iterable[Object] = CLUSTER) -> int:
     async with ApiServer() as api:
-        for each in CLUSTER:
+        for each in cluster:
             (api.restore if each["kind"] == "Pod" else api.create)(each)
         given = [*arguments, "--kubeconfig", str(write_kubeconfig(folder, api.url))]
         return await asyncio.to_thread(main, given)
@@ -53,6 +54,15 @@ async def test_nodes_are_ranked_term_by_term(tmp_path: Path, capsys: Said) -> No
         "   2  gpu-2  -69.61  -57.2 memory left unusable + -11.8 opening another card + -0.6089 tie-breaks and rounding",
     ]
     assert headline.startswith("Pod default/w is pending and asks for 4 units")
+
+
+async def test_a_node_that_the_pod_may_not_use_has_no_rank(tmp_path: Path, capsys: Said) -> None:
+    kept = a_gpu_node("gpu-0", taints=[{"key": "team", "effect": "NoSchedule"}])
+    assert await run_policy(tmp_path, "explain", "--pod", "w", cluster=(kept, *CLUSTER)) == 0
+    ranking, _, table, verdict = capsys.readouterr().out.split("\n\n")
+    assert [line.split()[1] for line in ranking.splitlines()[1:]] == ["gpu-1", "gpu-2"]
+    assert table.splitlines()[3].endswith("fits; taint team:NoSchedule is not tolerated")
+    assert verdict.startswith("2/3 nodes fit: 1 node(s) had untolerated taint(s).\n")
 
 
 async def test_a_bound_is_shown_and_explained(tmp_path: Path, capsys: Said) -> None:

@@ -12,9 +12,9 @@ from tests.support.node_manifests import gpu_node_manifest
 from vrampack.cards.node import CardFacts, NodeFacts, Share
 from vrampack.cards.records import Record
 from vrampack.cli.explain.cluster import ClusterListing, ExplainedCluster, ListedNode
-from vrampack.cli.explain.pod import NodeSchedulingFields
 from vrampack.cli.ui.cluster_reading import ClusterReading, build_reading
 from vrampack.cli.ui.pod_scope import PodScope
+from vrampack.kube.examined_objects import ExaminedNode
 
 Object = dict[str, Any]  # Any: raw API objects
 
@@ -64,7 +64,7 @@ def a_reading(
             for at in range(len(pods_by_card))
         )
         facts = NodeFacts(node, cards, unit_mib=UNIT_MIB)
-        listing.nodes[node] = ListedNode(facts, NodeSchedulingFields(), {}, None)
+        listing.nodes[node] = ListedNode(facts, ExaminedNode(), {"pods": 99}, None)
         for card, count in zip(cards, pods_by_card, strict=True):
             for at in range(count):
                 name = f"app-{number}-{card.index}-{at}".ljust(name_length, "p")

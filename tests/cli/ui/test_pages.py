@@ -102,6 +102,15 @@ async def test_pending_pod_links_to_its_explanation(tmp_path: Path) -> None:
     assert "holds 8 units (8 GiB) on one card of gpu-1." in bound.replace("1 card", "one card")
 
 
+async def test_only_cards_that_the_pod_may_take_are_shown_as_fitting(tmp_path: Path) -> None:
+    """One card is cordoned, and one node too."""
+    closed = {**a_node("gpu-3"), "spec": {"unschedulable": True}}
+    nodes = (a_node("gpu-2", cordoned="GPU-gpu-2-0"), closed)
+    async with run_ui(tmp_path, (*nodes, a_waiting_pod("late", 12))) as site:
+        page = (await site.ask("/pods/default/late")).text
+    assert re.findall('<td class="fits">([^<]+)</td>', page) == ["fits"]
+
+
 async def test_texts_from_the_cluster_are_never_markup(tmp_path: Path) -> None:
     """The API server checks names; a page must not count on it, and what a scheduler or an annotation says is free text."""
     hostile = a_node("gpu-1")

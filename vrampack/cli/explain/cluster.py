@@ -21,21 +21,22 @@ from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record
 from vrampack.cards.request import PodRequest
 from vrampack.cards.rules import NO_RULES, PlacementRules, assign_reserved_cards
-from vrampack.cli.explain.pod import ExplainedPod, NodeSchedulingFields, PodSchedulingFields, build_explained_pod
+from vrampack.cli.explain.pod import ExplainedPod, PodSchedulingFields, build_explained_pod
 from vrampack.kube.client import Api, Resource
 from vrampack.kube.decoding import UNDECODABLE
 from vrampack.kube.errors import ResourceExpiredError
+from vrampack.kube.examined_objects import ExaminedNode, ExaminedPod
 from vrampack.kube.host_requests import read_allocatable_host
 from vrampack.kube.list_page import ListPage
 from vrampack.kube.list_pager import list_pages
-from vrampack.kube.objects import NodeObject, PodObject, to_node, to_pod
+from vrampack.kube.node_filters import Amounts, NodeLoad, read_allocatable
+from vrampack.kube.objects import ObjectMeta, to_node, to_pod
 
 ALL_NAMESPACES = ("",)
 
 _PAGE = msgspec.json.Decoder(ListPage[msgspec.Raw])
-_NODE = msgspec.json.Decoder(NodeObject)
-_NODE_FIELDS = msgspec.json.Decoder(NodeSchedulingFields)
-_POD = msgspec.json.Decoder(PodObject)
+_NODE = msgspec.json.Decoder(ExaminedNode)
+_POD = msgspec.json.Decoder(ExaminedPod)
 _POD_FIELDS = msgspec.json.Decoder(PodSchedulingFields)
 
 
@@ -44,10 +45,11 @@ class ListedNode:
     """A node as it was listed."""
 
     facts: NodeFacts
-    scheduling_fields: NodeSchedulingFields
-    labels: Mapping[str, str]
+    examined: ExaminedNode
+    """Its labels and taints."""
+    allocatable: Amounts
     host: HostResources | None
-    """CPU and memory that kubelet offers; None if it does not say."""
+    """CPU and memory that kubelet offers, for policies; None if it does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class NodeWithHolds:
     listed: ListedNode
     node: Node
     holds: tuple[Hold, ...]
+    load: NodeLoad
+    """What all pods there take besides cards."""
 
 
 @dataclass(slots=True)
@@ -70,6 +74,8 @@ class ClusterListing:
     """The requests of all unfinished pods that ask for memory, waiting ones included."""
     waiting_pods: list[ExplainedPod] = field(default_factory=list)
     """Pods that ask for memory and have no node, without those that are being deleted."""
+    loads: defaultdict[str, NodeLoad] = field(default_factory=lambda: defaultdict(NodeLoad))
+    """What the pods of each node take of it, by its name."""
     hosts: HostUsage = field(default_factory=lambda: HostUsage(is_kept=False))
     pods_by_scheduler: Counter[str] = field(default_factory=Counter)
     """The schedulers of the pods that carry a record of ours."""
@@ -94,7 +100,9 @@ class ExplainedCluster:
             (seen.facts for seen in listed.nodes.values()), rules.reserves, unit_mib=unit_mib
         )
         self.nodes = {
-            name: _count_holds(seen, pods.get(name, ()), unit_mib, rules, reserves.get(name, {}))
+            name: _count_holds(
+                seen, pods.get(name, ()), unit_mib, rules, reserves.get(name, {}), listed.loads.get(name, NodeLoad())
+            )
             for name, seen in sorted(listed.nodes.items())
         }
 
@@ -154,6 +162,7 @@ class _PodCounter:
         listed.pods_by_scheduler.clear()
         listed.requests.clear()
         listed.waiting_pods.clear()
+        listed.loads.clear()
         listed.hosts = HostUsage(is_kept=settings.select_policies().reads_hosts)
         self._known_hosts = listed.hosts.begin_list()
         for name, node in listed.nodes.items() if self._known_hosts is not None else ():
@@ -167,15 +176,17 @@ class _PodCounter:
             pod = to_pod(obj, resource=self._resource, label_keys=self._label_keys, host=host)
             is_recorded = isinstance(pod.record, Record) and pod.record.is_ours
             is_waiting = pod.request is not None and not (pod.node_name or pod.is_finished or pod.is_terminating)
-            scheduling_fields = _POD_FIELDS.decode(raw) if is_recorded or is_waiting else None
+            scheduling_fields = _POD_FIELDS.decode(raw) if is_recorded else None
+            if is_waiting:
+                listed.waiting_pods.append(_build_waiting_pod(pod, bytes(raw)))
         except UNDECODABLE as error:
             listed.unread_objects.append(f"a pod cannot be decoded and is left out: {error}")
             return
         listed.hosts.update_pod(obj)
         if pod.request is not None and not pod.is_finished:
             listed.requests.append(pod.request)
-        if is_waiting and scheduling_fields is not None:
-            listed.waiting_pods.append(build_explained_pod(pod, scheduling_fields, obj))
+        if pod.node_name and not pod.is_finished:
+            listed.loads[pod.node_name].add_pod(obj.spec)
         if pod.holds_memory:
             listed.pods[pod.uid] = pod
             if scheduling_fields is not None:
@@ -185,11 +196,16 @@ class _PodCounter:
         self._listed.hosts.end_list(self._known_hosts, self._listed.pods)
 
 
+def _build_waiting_pod(pod: Pod, body: bytes) -> ExplainedPod:
+    """Of a copy of the pod: it is kept, and its page is not."""
+    return build_explained_pod(pod, _POD_FIELDS.decode(body), _POD.decode(body))
+
+
 def _add_node(
     nodes: dict[str, ListedNode], raw: msgspec.Raw, settings: ExtenderConfiguration, unread_objects: list[str]
 ) -> None:
     try:
-        node = to_listed_node(_NODE.decode(raw), _NODE_FIELDS.decode(raw), settings)
+        node = to_listed_node(_NODE.decode(raw), settings)
     except UNDECODABLE as error:
         unread_objects.append(f"a node cannot be decoded and is left out: {error}")
     else:
@@ -212,19 +228,22 @@ async def list_items(api: Api, resource: Resource, namespace: str = "") -> Async
             yield item
 
 
-def to_listed_node(
-    node: NodeObject, scheduling_fields: NodeSchedulingFields, settings: ExtenderConfiguration
-) -> ListedNode:
+def to_listed_node(node: ExaminedNode, settings: ExtenderConfiguration) -> ListedNode:
     """The node as these settings read it."""
     memory, count = settings.resources.memory, settings.resources.count
     reading = to_node(node, unit_mib=settings.unit_mib, resource=memory, count_resource=count)
-    labels, host = node.metadata.labels or {}, read_allocatable_host(node)
-    return ListedNode(reading.facts, scheduling_fields, labels, host)
+    examined = ExaminedNode(ObjectMeta(name=node.metadata.name, labels=node.metadata.labels), spec=node.spec)
+    return ListedNode(reading.facts, examined, read_allocatable(node), read_allocatable_host(node))
 
 
 def _count_holds(
-    seen: ListedNode, pods: Iterable[Pod], unit_mib: int, rules: PlacementRules, reserves: Mapping[int, int]
+    seen: ListedNode,
+    pods: Iterable[Pod],
+    unit_mib: int,
+    rules: PlacementRules,
+    reserves: Mapping[int, int],
+    load: NodeLoad,
 ) -> NodeWithHolds:
     holds = list_holds(seen.facts, pods)
     node = build_node_from_holds(seen.facts, holds, unit_mib=unit_mib, rules=rules, reserves=reserves)
-    return NodeWithHolds(seen, node, tuple(holds))
+    return NodeWithHolds(seen, node, tuple(holds), load)

@@ -10,6 +10,7 @@ from policies import evaluate
 from policies.evaluate import list_score_terms, sort_by_score
 from policies.outlook import Outlook
 from policies.policy import ScoredCards, ScoreTerm
+from vrampack.cards import well_known
 from vrampack.cards.fit import Unfit, count_missing_units, find_card_obstacle
 from vrampack.cards.holding import Hold
 from vrampack.cards.node import Card, Node
@@ -20,8 +21,9 @@ from vrampack.cards.scheduler_totals import count_unasked_units
 from vrampack.cards.tuned_policy import TunedPolicy
 from vrampack.cli.explain.cluster import ExplainedCluster, NodeWithHolds
 from vrampack.cli.explain.outlook import build_outlook
-from vrampack.cli.explain.pod import PodSchedulingFields, find_obstacles
 from vrampack.cli.explain.schema import HolderView
+from vrampack.kube.examined_objects import ExaminedPodSpec
+from vrampack.kube.node_filters import Obstacle, list_load_obstacles, list_placement_obstacles
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +43,29 @@ class EvaluatedNode:
 
     node: Node
     reason: UnfitReason | None
-    obstacles: tuple[str, ...]
     cards: tuple[EvaluatedCard, ...]
     chosen_cards: tuple[Card, ...] = ()
     """Where the policy would put the pod."""
     score: float | None = None
     terms: tuple[ScoreTerm, ...] = ()
     """The terms that add up to the score."""
+    exclusions: tuple[Obstacle, ...] = ()
+    """Why the pod may not use the node, whatever runs there."""
+    shortages: tuple[Obstacle, ...] = ()
+    """What the node has too little of, besides its cards; empty if the pod may not use it anyway."""
 
     @property
     def name(self) -> str:
         return self.node.name
+
+    @property
+    def obstacles(self) -> tuple[Obstacle, ...]:
+        """Why the scheduler's own filters reject it."""
+        return self.exclusions + self.shortages
+
+    @property
+    def fits(self) -> bool:
+        return self.reason is None and not self.obstacles
 
     @property
     def has_no_memory(self) -> bool:
@@ -68,19 +82,20 @@ class ClusterEvaluation:
 
     @property
     def chosen_node(self) -> EvaluatedNode | None:
-        """The best node that fits and has no other obstacle; if all have one, the best that fits."""
-        unhindered = (node for node in self.fitting_nodes if not node.obstacles)
-        return next(unhindered, self.fitting_nodes[0] if self.fitting_nodes else None)
+        """The best node that fits."""
+        return self.fitting_nodes[0] if self.fitting_nodes else None
 
 
 def evaluate_cluster(
     cluster: ExplainedCluster,
     tuning: PolicyTuning,
     pod_request: PodRequest,
-    pod_fields: PodSchedulingFields,
+    spec: ExaminedPodSpec = ExaminedPodSpec(),  # noqa: B008 - a frozen value
     outlook: Outlook | None = None,
+    *,
+    resource: str = well_known.MEMORY_RESOURCE,
 ) -> ClusterEvaluation:
-    """How the extender's filter and prioritize would answer for every node of the cluster.
+    """How the scheduler's own filters, and the extender's filter and prioritize, would answer for every node of the cluster.
 
     `outlook` is what policies know besides the nodes; None: what a newly started extender knows.
     """
@@ -91,11 +106,14 @@ def evaluate_cluster(
         for name, seen in cluster.nodes.items()
     }
     evaluated = {
-        name: _evaluate_node(cluster.nodes[name], verdict, pod_request, pod_fields, policy, outlook)
+        name: _evaluate_node(cluster.nodes[name], verdict, pod_request, policy, outlook)
         for name, verdict in verdicts.items()
     }
+    for name, seen in cluster.nodes.items():
+        evaluated[name] = _add_obstacles(evaluated[name], seen, pod_request, spec, resource)
     nearest = sorted(evaluated.values(), key=lambda each: (_distance(each, pod_request.card_request), each.name))
-    return ClusterEvaluation(tuple(nearest), tuple(evaluated[name] for name in sort_by_score(verdicts)))
+    ranked = (evaluated[name] for name in sort_by_score(verdicts))
+    return ClusterEvaluation(tuple(nearest), tuple(node for node in ranked if node.fits))
 
 
 def select_cards_to_free(node: EvaluatedNode, request: CardRequest, *, only_usable: bool) -> list[EvaluatedCard]:
@@ -142,7 +160,7 @@ def describe_card_reason(node: EvaluatedNode, card: EvaluatedCard, request: Card
         too_few = f"has room, but {request.count} such cards are asked for"
         unpaid = "has room, but the pod asks for too few units together"
         parts.append("fits" if node.reason is None else unpaid if node.reason is UnfitReason.UNPAID else too_few)
-    return "; ".join([*parts, *node.obstacles])
+    return "; ".join([*parts, *(obstacle.detail for obstacle in node.obstacles)])
 
 
 def _describe_instances(card: Card, request: CardRequest) -> str:
@@ -162,22 +180,34 @@ def _evaluate_node(
     counted: NodeWithHolds,
     verdict: ScoredCards | Unfit,
     pod_request: PodRequest,
-    pod_fields: PodSchedulingFields,
     policy: TunedPolicy,
     outlook: Outlook,
 ) -> EvaluatedNode:
     node, request = counted.node, pod_request.card_request
     reason = verdict.reason if isinstance(verdict, Unfit) else None
-    obstacles = find_obstacles(pod_fields, counted.listed.scheduling_fields, counted.listed.labels)
     cards: tuple[EvaluatedCard, ...] = ()
     if node.total_units and not node.problem:
         cards = tuple(_evaluate_card(node, card, request, counted.holds) for card in node.cards)
-    if reason is None:
-        obstacles += _find_unoffered_units(counted, pod_request)
     if not isinstance(verdict, ScoredCards):
-        return EvaluatedNode(node, reason, obstacles, cards)
+        return EvaluatedNode(node, reason, cards)
     terms = list_score_terms(policy, node, verdict, request, outlook)
-    return EvaluatedNode(node, reason, obstacles, cards, verdict.cards, verdict.score, terms)
+    return EvaluatedNode(node, reason, cards, verdict.cards, verdict.score, terms)
+
+
+def _add_obstacles(
+    evaluated: EvaluatedNode, counted: NodeWithHolds, pod_request: PodRequest, spec: ExaminedPodSpec, resource: str
+) -> EvaluatedNode:
+    """With what the scheduler checks itself; a node with such an obstacle gets no score."""
+    if evaluated.has_no_memory:
+        return evaluated
+    if exclusions := tuple(list_placement_obstacles(spec, counted.listed.examined)):
+        return replace(evaluated, exclusions=exclusions, score=None, terms=())
+    shortages = list(list_load_obstacles(spec, counted.listed.allocatable, counted.load, ignored=(resource,)))
+    if evaluated.reason is None:
+        shortages += [
+            Obstacle(f"Insufficient {resource}", each) for each in _find_unoffered_units(counted, pod_request)
+        ]
+    return replace(evaluated, shortages=tuple(shortages), score=None, terms=()) if shortages else evaluated
 
 
 def _evaluate_card(node: Node, card: Card, request: CardRequest, holds: Sequence[Hold]) -> EvaluatedCard:
@@ -224,11 +254,12 @@ def _find_unoffered_units(counted: NodeWithHolds, pod_request: PodRequest) -> tu
     return (f"the scheduler, which adds up what pods ask, counts {max(0, free)} units free",)
 
 
-def _distance(node: EvaluatedNode, request: CardRequest) -> tuple[int, int]:
-    """How far the node is from taking the pod: what kind of step it needs, then how many units."""
+def _distance(node: EvaluatedNode, request: CardRequest) -> tuple[bool, int, int]:
+    """How far the node is from taking the pod: whether it may at all, what kind of step it needs, then how many units."""
+    is_excluded = bool(node.exclusions)
     if node.reason is None:
-        return (1 if node.obstacles else 0), 0
-    for step, only_usable in ((2, True), (3, False)):
+        return is_excluded, (3 if node.shortages else 0), 0
+    for step, only_usable in ((1, True), (2, False)):
         if chosen := select_cards_to_free(node, request, only_usable=only_usable):
-            return (4 if node.obstacles else step), count_units_to_free(chosen)
-    return (6 if node.node.problem else 5), 0
+            return is_excluded, (3 if node.shortages else step), count_units_to_free(chosen)
+    return is_excluded, (5 if node.node.problem else 4), 0

@@ -7,7 +7,7 @@ the cluster is evaluated as the extender would evaluate it now.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from extender.settings import ExtenderConfiguration
 from policies.outlook import Outlook
@@ -28,6 +28,7 @@ from vrampack.cli.explain.views import (
     build_pod_view,
     build_request_view,
 )
+from vrampack.kube.unchecked_rules import list_unchecked_fields
 
 QUANTITY_SUFFIXES = (("Gi", 2**30), ("Mi", 2**20), ("G", 10**9), ("M", 10**6))
 
@@ -72,9 +73,12 @@ def explain_pending_pod(
 
     `settings` as they were read: whether whole cards are paid for is already part of the request.
     """
-    evaluation = evaluate_cluster(cluster, settings.policy, pod_request, subject.scheduling_fields, outlook)
+    evaluation = evaluate_cluster(
+        cluster, settings.policy, pod_request, subject.spec, outlook, resource=settings.resources.memory
+    )
     policy = settings.policy.choose_policy(pod_request.policy, pod_request.profile).name
-    reasons = Counter(node.reason for node in evaluation.nodes if node.reason)
+    reasons = Counter(node.reason.value for node in evaluation.nodes if node.reason)
+    unchecked = tuple(list_unchecked_fields(subject.spec))
     step = _suggest_step(subject, settings, pod_request, evaluation, cluster)
     shown = [node for node in evaluation.nodes if not node.has_no_memory]
     return _build_explanation(
@@ -82,9 +86,10 @@ def explain_pending_pod(
         settings,
         f"Pod {subject.pod} is {_describe_pending(subject)} and {describe_request(pod_request, settings.unit_mib)}.",
         findings=(
-            *_describe_verdict(evaluation, pod_request, reasons, policy),
+            *_describe_verdict(evaluation, pod_request, policy),
             *_describe_guess(settings, evaluation, pod_request, cluster.unpaid_use),
             *_describe_bytes_asked(pod_request, settings),
+            *_describe_unchecked(unchecked),
             *_quote_scheduler(subject.scheduling_fields),
             *cluster.unread_objects,
         ),
@@ -92,7 +97,9 @@ def explain_pending_pod(
         policy=policy,
         choice=None if evaluation.chosen_node is None else build_chosen_placement(evaluation.chosen_node, pod_request),
         nodes=tuple(build_node_view(node, pod_request) for node in shown),
-        reasons={reason.value: count for reason, count in _sort_by_frequency(reasons)},
+        reasons=_sort_by_frequency(reasons),
+        obstacle_counts=_sort_by_frequency(Counter(node.obstacles[0].reason for node in shown if node.obstacles)),
+        unchecked=unchecked,
         node_count=len(evaluation.nodes),
         nodes_without_memory=len(evaluation.nodes) - len(shown),
     )
@@ -128,13 +135,16 @@ def _suggest_step(
     cluster: ExplainedCluster,
 ) -> str:
     scheduling_fields = subject.scheduling_fields
+    gates = scheduling_fields.gate_names
     if not evaluation.fitting_nodes:
         step = suggest_for_refused(evaluation.nodes, pod_request, settings.resources.memory)
-        return suggest_for_gated(scheduling_fields.gate_names, step) if scheduling_fields.gate_names else step
-    if scheduling_fields.gate_names:
-        return suggest_for_gated(scheduling_fields.gate_names, "")
+        return suggest_for_gated(gates, step) if gates else step
+    if gates:
+        return suggest_for_gated(gates, "")
     return suggest_for_fitting(
-        evaluation, scheduling_fields, cluster.pods_by_scheduler, may_bind_late=subject.pod.may_bind_late
+        scheduling_fields,
+        cluster.pods_by_scheduler,
+        may_bind_late=subject.pod.may_bind_late,
     )
 
 
@@ -150,6 +160,8 @@ def _build_explanation(  # noqa: PLR0913 - the parts of an explanation, most of 
     choice: PlacementView | None = None,
     nodes: tuple[NodeView, ...] = (),
     reasons: Mapping[str, int] | None = None,
+    obstacle_counts: Mapping[str, int] | None = None,
+    unchecked: tuple[str, ...] = (),
     node_count: int = 0,
     nodes_without_memory: int = 0,
 ) -> Explanation:
@@ -167,27 +179,41 @@ def _build_explanation(  # noqa: PLR0913 - the parts of an explanation, most of 
         else SchedulerConditionView(condition.reason or "", condition.message or ""),
         nodes=nodes,
         reasons=dict(reasons or {}),
+        obstacle_counts=dict(obstacle_counts or {}),
+        unchecked=unchecked,
         node_count=node_count,
         nodes_without_memory=nodes_without_memory,
     )
 
 
-def _describe_verdict(
-    evaluation: ClusterEvaluation, pod_request: PodRequest, reasons: Counter[UnfitReason], policy: str
-) -> tuple[str, ...]:
+def _describe_verdict(evaluation: ClusterEvaluation, pod_request: PodRequest, policy: str) -> tuple[str, ...]:
     """How many nodes fit, in the form of the scheduler's own message, and how much is free in all."""
-    total, fitting = len(evaluation.nodes), evaluation.fitting_nodes
-    refused = ", ".join(f"{count} {reason.value}" for reason, count in _sort_by_frequency(reasons))
-    counts = f"{len(fitting)}/{total} nodes fit" + (f": {refused}." if refused else ".")
+    reasons = Counter(filter(None, map(_get_first_reason, evaluation.nodes)))
+    refused = ", ".join(f"{count} {reason}" for reason, count in _sort_by_frequency(reasons).items())
+    counts = f"{len(evaluation.fitting_nodes)}/{len(evaluation.nodes)} nodes fit" + (
+        f": {refused}." if refused else "."
+    )
     if (first := evaluation.chosen_node) is not None:
         cards = " and ".join(f"GPU{card.index}" for card in sorted(first.chosen_cards, key=lambda card: card.index))
         return (counts, f"Policy {policy} would take {first.name} {cards}: {_describe_score(first)}.")
-    free = [node.node.free_units for node in evaluation.nodes if not node.node.problem and node.node.free_units]
-    is_for_room = UnfitReason.NO_EMPTY_CARD in reasons or not pod_request.card_request.whole
+    usable = [node for node in evaluation.nodes if not node.obstacles and not node.node.problem]
+    free = [node.node.free_units for node in usable if node.node.free_units]
+    is_for_room = UnfitReason.NO_EMPTY_CARD.value in reasons or not pod_request.card_request.whole
     if sum(free) < pod_request.asked_units or pod_request.problem or not is_for_room:
         return (counts,)
     nodes = "1 node has" if len(free) == 1 else f"{len(free)} nodes have"
     return (counts, f"{nodes} {format_units(sum(free))} free together, but not {_describe_together(pod_request)}.")
+
+
+def _get_first_reason(node: EvaluatedNode) -> str | None:
+    """Of the scheduler, which asks the extender only about nodes that pass its own filters."""
+    if node.obstacles:
+        return node.obstacles[0].reason
+    return node.reason.value if node.reason is not None else None
+
+
+def _describe_unchecked(fields: Collection[str]) -> tuple[str, ...]:
+    return (f"Not checked here: {', '.join(fields)}.",) if fields else ()
 
 
 def _describe_guess(
@@ -235,9 +261,15 @@ def _describe_together(pod_request: PodRequest) -> str:
     return f"{request.units} on each of {request.count} cards of one node"
 
 
-def _sort_by_frequency(reasons: Counter[UnfitReason]) -> list[tuple[UnfitReason, int]]:
-    order = list(UnfitReason)
-    return sorted(reasons.items(), key=lambda item: (-item[1], order.index(item[0])))
+def _sort_by_frequency(reasons: Mapping[str, int]) -> dict[str, int]:
+    """The most frequent first, then the scheduler's own, which come before the extender's."""
+    order = [reason.value for reason in UnfitReason]
+    return dict(
+        sorted(
+            reasons.items(),
+            key=lambda item: (-item[1], order.index(item[0]) if item[0] in order else -1, item[0]),
+        )
+    )
 
 
 def _quote_scheduler(scheduling_fields: PodSchedulingFields) -> tuple[str, ...]:

@@ -25,9 +25,10 @@ from vrampack.cli.output import write_output
 from vrampack.kube.client import Api
 from vrampack.kube.decoding import UNDECODABLE
 from vrampack.kube.errors import NoAnswerError
+from vrampack.kube.examined_objects import ExaminedPod
 from vrampack.kube.host_requests import read_host_request
 from vrampack.kube.list_page import ListPage, decode_page
-from vrampack.kube.objects import NamespaceObject, PodObject, to_pod
+from vrampack.kube.objects import NamespaceObject, to_pod
 
 CALL_SECONDS = 30.0
 POD_KINDS = ("pod", "pods", "po")
@@ -118,7 +119,7 @@ def decode_explained_pod(
     body: bytes, settings: ExtenderConfiguration, namespace_labels: tuple[tuple[str, str], ...]
 ) -> ExplainedPod:
     """Decode the pod, with the rules and the profile that apply to it. Raises one of `UNDECODABLE`."""
-    pod = msgspec.json.decode(body, type=PodObject)
+    pod = msgspec.json.decode(body, type=ExaminedPod)
     scheduling_fields = msgspec.json.decode(body, type=PodSchedulingFields)
     placement = settings.build_placement()
     host = read_host_request(pod.spec) if settings.select_policies().reads_hosts else None

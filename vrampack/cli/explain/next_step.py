@@ -10,6 +10,7 @@ from vrampack.cards.payment import compute_payment, is_paid, list_payable_units
 from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import CardRequest, PodRequest
 from vrampack.cli.explain.evaluation import EvaluatedCard, EvaluatedNode, count_units_to_free, select_cards_to_free
+from vrampack.kube.node_filters import format_amount
 
 MAX_LISTED = 5
 """Pods or models to name before `and .. more`: a sentence is not a table."""
@@ -31,17 +32,52 @@ def join_items(items: Sequence[object]) -> str:
 
 
 def suggest_for_refused(nodes: Sequence[EvaluatedNode], pod_request: PodRequest, resource: str) -> str:
-    """What to do when no node fits, judged by the node that passed most of filter's checks."""
+    """What to do when no node fits, judged by those that are kept from the pod as the nearest is; `nodes` come in this order."""
     if pod_request.problem:
         return f"correct the pod and create it again: {pod_request.problem}"
-    open_nodes = [node for node in nodes if not node.obstacles and node.reason is not UnfitReason.NO_MEMORY]
-    pool = open_nodes or list(nodes)
-    furthest = max(
-        (node.reason for node in pool if node.reason), key=_REASON_ORDER.__getitem__, default=UnfitReason.NO_MEMORY
+    shown = [node for node in nodes if not node.has_no_memory]
+    if not shown:
+        return _suggest_for_no_memory((), pod_request, resource)
+    nearest = shown[0]
+    if nearest.reason is None:
+        return _suggest_for_obstacles(nearest)
+    alike = [node for node in shown if _list_hindrances(node) == _list_hindrances(nearest)]
+    furthest = max((node.reason for node in alike if node.reason), key=_REASON_ORDER.__getitem__)
+    step = _STEPS.get(furthest, _suggest_freeing)(alike, pod_request, resource)
+    return step + _mention_excluded(shown) if furthest in _STEPS else step
+
+
+def _list_hindrances(node: EvaluatedNode) -> tuple[bool, bool]:
+    """What kinds of obstacles it has, as the nearest node decides what to do."""
+    return bool(node.exclusions), bool(node.shortages)
+
+
+def _suggest_for_obstacles(node: EvaluatedNode) -> str:
+    """For a node whose cards fit."""
+    cards = "cards" if len(node.chosen_cards) > 1 else "card"
+    fit = f"the {cards} of {node.name} would fit, but"
+    details = _describe_obstacles(node)
+    shortages = [obstacle.shortage for obstacle in node.shortages if obstacle.shortage is not None]
+    if node.exclusions or len(shortages) < len(node.shortages):
+        return f"{fit} {details}: change the node or the pod"
+    lacking = [each for each in shortages if each.needed > each.total]
+    if lacking:
+        most = " and ".join(f"{format_amount(each.resource, each.total)} {each.resource}" for each in lacking)
+        return f"{fit} the node has {details}: ask for at most {most}, or add a larger node"
+    freed = (f"{format_amount(each.resource, each.needed - each.free)} {each.resource}" for each in shortages)
+    return f"{fit} the node has {details}: free {' and '.join(freed)} there, or add a node"
+
+
+def _mention_excluded(nodes: Iterable[EvaluatedNode]) -> str:
+    """The nearest node with room that the pod may not use, where those that it may use will never do."""
+    other = next((node for node in nodes if node.exclusions and node.reason is None), None)
+    return (
+        f"; or let it use {other.name}, where it would fit: {_describe_obstacles(other)}" if other is not None else ""
     )
-    return _STEPS.get(furthest, _suggest_freeing)(
-        [node for node in pool if node.node.total_units or node.node.problem], pod_request, resource
-    )
+
+
+def _describe_obstacles(node: EvaluatedNode) -> str:
+    return "; ".join(obstacle.detail for obstacle in node.obstacles)
 
 
 def _suggest_for_no_memory(nodes: Sequence[EvaluatedNode], _pod_request: PodRequest, resource: str) -> str:
@@ -197,7 +233,7 @@ def _describe_freeing(node: EvaluatedNode, cards: Iterable[EvaluatedCard], *, wh
         if not each.card.healthy:
             why = f": {each.card.reason}" if each.card.reason else ""
             parts.append(f"repair {where}, which is unhealthy{why}")
-    also = f" (but there: {'; '.join(node.obstacles)})" if node.obstacles else ""
+    also = f" (but there: {_describe_obstacles(node)})" if node.obstacles else ""
     return " and ".join(parts) + also
 
 

@@ -6,10 +6,20 @@ from collections import Counter
 from collections.abc import Sequence
 
 from vrampack.cards.reasons import UnfitReason
-from vrampack.cli.explain.evaluation import ClusterEvaluation, EvaluatedNode
 from vrampack.cli.explain.next_step import join_items
 from vrampack.cli.explain.pod import PodSchedulingFields
+from vrampack.kube.node_filters import PODS_REASON, PORTS_REASON, SELECTOR_REASON, UNSCHEDULABLE_REASON
 
+CHECKED_REASONS = (
+    *(reason.value for reason in UnfitReason),
+    SELECTOR_REASON,
+    UNSCHEDULABLE_REASON,
+    PORTS_REASON,
+    PODS_REASON,
+    "node(s) had untolerated taint",
+    "Insufficient ",
+)
+"""How reasons begin that are gone if the pod fits now."""
 SHIPPED_SCHEDULER_NAME = "vrampack"
 """The name in the shipped scheduler configuration."""
 
@@ -20,10 +30,8 @@ def suggest_for_gated(gates: Sequence[str], following_step: str) -> str:
     return f"{step}. Then: {following_step}" if following_step else step
 
 
-def suggest_for_fitting(
-    evaluation: ClusterEvaluation, pod_fields: PodSchedulingFields, schedulers: Counter[str], *, may_bind_late: bool
-) -> str:
-    """What to do for a pod that fits: remove the obstacles on those nodes, or check the scheduler."""
+def suggest_for_fitting(pod_fields: PodSchedulingFields, schedulers: Counter[str], *, may_bind_late: bool) -> str:
+    """What to do for a pod that fits."""
     if pod_fields.status.nominated_node_name and may_bind_late:
         return (
             f"wait: it goes to {pod_fields.status.nominated_node_name} once its volumes, claims and group are ready, "
@@ -31,17 +39,9 @@ def suggest_for_fitting(
         )
     if pod_fields.status.nominated_node_name:
         return f"wait: pods of lower priority are leaving {pod_fields.status.nominated_node_name} for it"
-    blocked = [node for node in evaluation.fitting_nodes if node.obstacles]
-    if len(blocked) == len(evaluation.fitting_nodes):
-        return _suggest_for_obstacle(blocked[0])
     if pod_fields.unschedulable_condition is None:
         return _suggest_checking_scheduler(pod_fields.scheduler_name, schedulers)
     return _suggest_for_refused_attempt(pod_fields, schedulers)
-
-
-def _suggest_for_obstacle(node: EvaluatedNode) -> str:
-    cards = "cards" if len(node.chosen_cards) > 1 else "card"
-    return f"the {cards} of {node.name} would fit, but {'; '.join(node.obstacles)}: change the node or the pod"
 
 
 def _suggest_checking_scheduler(scheduler: str, schedulers: Counter[str]) -> str:
@@ -53,10 +53,17 @@ def _suggest_for_refused_attempt(scheduling_fields: PodSchedulingFields, schedul
     message = (
         scheduling_fields.unschedulable_condition.message if scheduling_fields.unschedulable_condition else None
     ) or ""
-    if any(reason.value in message for reason in UnfitReason):
+    if _names_only_checked(message):
         return "wait: there is room since its last attempt, and the scheduler tries again within five minutes"
     hint = _describe_other_scheduler(scheduling_fields.scheduler_name, schedulers)
-    return f"the scheduler's message above says what it lacks besides GPU memory{hint}"
+    return f"the scheduler's message above says what else it lacks{hint}"
+
+
+def _names_only_checked(message: str) -> bool:
+    """Whether all reasons of `0/9 nodes are available: 8 Insufficient cpu, 1 card model not allowed. preemption: ..` are checked here."""
+    _, has_reasons, rest = message.partition("nodes are available: ")
+    reasons = rest.partition(". ")[0].removesuffix(".").split(", ")
+    return bool(has_reasons) and all(each.lstrip("0123456789 ").startswith(CHECKED_REASONS) for each in reasons)
 
 
 def _describe_other_scheduler(scheduler: str, schedulers: Counter[str]) -> str:

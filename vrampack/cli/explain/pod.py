@@ -1,7 +1,4 @@
-"""The fields of the explained pod and of nodes that the scheduler reads.
-
-The extender does not read them; they show what keeps a pod away from a node on which it has room.
-"""
+"""The explained pod: as the extender reads it, and what only the scheduler reads and writes."""
 
 from __future__ import annotations
 
@@ -13,9 +10,8 @@ import msgspec
 from vrampack.cards import well_known
 from vrampack.cards.pod import Pod
 from vrampack.cli.explain.schema import PodState
-from vrampack.kube.objects import PodObject
+from vrampack.kube.examined_objects import ExaminedPod, ExaminedPodSpec
 from vrampack.kube.pod_conditions import PodCondition
-from vrampack.kube.taints import UNSCHEDULABLE_TAINT, Taint, Toleration
 
 
 class SchedulingGate(msgspec.Struct, frozen=True):
@@ -25,8 +21,6 @@ class SchedulingGate(msgspec.Struct, frozen=True):
 class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     scheduler_name: str | None = None
     scheduling_gates: list[SchedulingGate] | None = None
-    node_selector: dict[str, str] | None = None
-    tolerations: list[Toleration] | None = None
 
 
 class _PodStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -36,7 +30,7 @@ class _PodStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PodSchedulingFields(msgspec.Struct, frozen=True):
-    """The parts of a v1.Pod that the scheduler reads and writes."""
+    """Which scheduler has the pod, and what it wrote."""
 
     spec: _PodSpec = _PodSpec()
     status: _PodStatus = _PodStatus()
@@ -62,6 +56,7 @@ class ExplainedPod:
 
     pod: Pod
     scheduling_fields: PodSchedulingFields
+    spec: ExaminedPodSpec
     limits_mib: Mapping[str, str]
     """What each container may use, as its annotation says."""
 
@@ -83,38 +78,9 @@ class ExplainedPod:
         return self.state in ("gated", "pending")
 
 
-def build_explained_pod(pod: Pod, scheduling_fields: PodSchedulingFields, obj: PodObject) -> ExplainedPod:
+def build_explained_pod(pod: Pod, scheduling_fields: PodSchedulingFields, obj: ExaminedPod) -> ExplainedPod:
     """The pod without what is not read of it: a cluster may have many, and each 256 KiB of annotations."""
     prefix = well_known.LIMIT_MIB_PREFIX
     annotations = obj.metadata.annotations or {}
     limits = {key.removeprefix(prefix): text for key, text in annotations.items() if key.startswith(prefix)}
-    return ExplainedPod(pod, scheduling_fields, limits)
-
-
-class _NodeSpec(msgspec.Struct, frozen=True):
-    unschedulable: bool | None = None
-    taints: list[Taint] | None = None
-
-
-class NodeSchedulingFields(msgspec.Struct, frozen=True):
-    """The parts of a v1.Node by which it keeps pods away."""
-
-    spec: _NodeSpec = _NodeSpec()
-
-
-def find_obstacles(
-    pod_fields: PodSchedulingFields, node_fields: NodeSchedulingFields, labels: Mapping[str, str]
-) -> tuple[str, ...]:
-    """What keeps the pod off a node whatever its cards: cordon, taints, nodeSelector. Does not evaluate affinity."""
-    tolerations = pod_fields.spec.tolerations or ()
-    found = []
-    if node_fields.spec.unschedulable and not any(each.tolerates(UNSCHEDULABLE_TAINT) for each in tolerations):
-        found.append("the node is cordoned")
-    for taint in node_fields.spec.taints or ():
-        is_relevant = taint.keeps_away and taint.key != UNSCHEDULABLE_TAINT.key
-        if is_relevant and not any(each.tolerates(taint) for each in tolerations):
-            found.append(f"taint {taint} is not tolerated")
-    for key, value in sorted((pod_fields.spec.node_selector or {}).items()):
-        if labels.get(key) != value:
-            found.append(f"nodeSelector wants {key}={value}")
-    return tuple(found)
+    return ExplainedPod(pod, scheduling_fields, obj.spec, limits)

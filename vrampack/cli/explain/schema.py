@@ -67,14 +67,23 @@ class NodeView(Struct, frozen=True, rename="camel"):
     problem: Annotated[str, Meta(description="Why no pod at all is placed here; empty if there is no problem.")]
     obstacles: Annotated[
         tuple[str, ...],
-        Meta(description="What else keeps the pod away: taints, nodeSelector, a cordoned node, what kubelet offers."),
+        Meta(
+            description="What else keeps the pod away: taints, nodeSelector, node affinity, a cordoned node, CPU, what kubelet offers."
+        ),
     ]
     legacy: bool
     cards: tuple[CardView, ...]
     score: Annotated[
-        float | None, Meta(description="How much the policy prefers it; null if the pod does not fit.")
+        float | None,
+        Meta(description="How much the policy prefers it; null if the pod does not fit or there are obstacles."),
     ] = None
     terms: Annotated[tuple[ScoreTermView, ...], Meta(description="The terms that add up to the score.")] = ()
+    excluded: Annotated[
+        bool, Meta(description="Whether labels or taints keep the pod away, whatever runs on the node.")
+    ] = False
+    obstacle_reasons: Annotated[
+        tuple[str, ...], Meta(description="Of each of the obstacles, in the scheduler's words.")
+    ] = ()
 
 
 class PodView(Struct, frozen=True, rename="camel"):
@@ -154,5 +163,15 @@ class Explanation(Struct, frozen=True, rename="camel", kw_only=True):
     reasons: Annotated[
         dict[str, int], Meta(description="How many nodes of the cluster the filter rejects, by reason.")
     ] = {}
+    obstacle_counts: Annotated[
+        dict[str, int],
+        Meta(
+            description="How many nodes with cards the scheduler's own filters reject, by the first reason in its words."
+        ),
+    ] = {}
+    unchecked: Annotated[
+        tuple[str, ...],
+        Meta(description="Fields of the pod by which the scheduler chooses and that are not checked here."),
+    ] = ()
     node_count: int = 0
     nodes_without_memory: Annotated[int, Meta(description="How many nodes have no cards; `nodes` leaves them out.")] = 0

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
+
 from vrampack.cli.explain.schema import CardView, Explanation, NodeView, PlacementView
 from vrampack.cli.inspect.text_columns import align_columns, replace_unprintable
 
 DEFAULT_MAX_ROWS = 20
 """Rows without `--all`, so that the whole text fits on a screen."""
+
+MAX_GROUPS = 5
+"""Lines about nodes that the pod may not use."""
 
 TextRow = tuple[str, ...]
 
@@ -34,17 +40,34 @@ def _format_placement(placement: PlacementView) -> list[str]:
 
 
 def _format_nodes(explanation: Explanation, limit: int | None) -> list[str]:
-    rows = [(node, card) for node in explanation.nodes for card in (node.cards or (None,))]
+    excluded = [node for node in explanation.nodes if node.excluded]
+    nodes = [node for node in explanation.nodes if limit is None or not node.excluded]
+    rows = [(node, card) for node in nodes for card in (node.cards or (None,))]
     shown = _select_nearest(rows, limit, is_one_card=explanation.request is None or explanation.request.count == 1)
     heading = ("NODE", "CARD", "FREE/TOTAL", "MISSING", "WHY")
     table = [heading, *(_build_row(node, card) for node, card in shown)]
     lines = align_columns(table, right_columns=(1, 2, 3)).splitlines() if shown else []
     if len(shown) < len(rows):
         lines.append(f"{len(rows) - len(shown)} more rows: --all shows them.")
+    lines += _format_excluded(excluded)
     without = explanation.nodes_without_memory
     if without:
         lines.append(f"{without} {'node has' if without == 1 else 'nodes have'} no shareable GPU memory.")
     return lines
+
+
+def _format_excluded(nodes: Sequence[NodeView]) -> list[str]:
+    """A line for each set of obstacles, that of the most nodes first."""
+    groups = defaultdict[str, list[str]](list)
+    for node in nodes:
+        groups["; ".join(node.obstacles)].append(node.name)
+    ordered = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
+    lines = [
+        f"{names[0] if len(names) == 1 else f'{len(names)} nodes'} may not be used by the pod: {why}."
+        for why, names in ordered[:MAX_GROUPS]
+    ]
+    rest = sum(len(names) for _, names in ordered[MAX_GROUPS:])
+    return [*lines, f"{rest} more nodes may not be used by the pod: --all shows them."] if rest else lines
 
 
 _NodeRow = tuple[NodeView, CardView | None]

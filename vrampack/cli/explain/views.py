@@ -60,11 +60,13 @@ def build_node_view(node: EvaluatedNode, pod_request: PodRequest) -> NodeView:
         reason=node.reason.value if node.reason else None,
         never=node.reason is not None and node.reason.is_unresolvable,
         problem=node.node.problem,
-        obstacles=node.obstacles,
+        obstacles=tuple(each.detail for each in node.obstacles),
         legacy=node.node.legacy,
         cards=tuple(_build_card_view(node, each, pod_request) for each in node.cards),
         score=node.score,
         terms=tuple(ScoreTermView(term.name, term.value) for term in node.terms),
+        excluded=bool(node.exclusions),
+        obstacle_reasons=tuple(each.reason for each in node.obstacles),
     )
 
 

@@ -31,6 +31,7 @@ from vrampack.cli.explain.schema import Explanation
 from vrampack.cli.output import write_output
 from vrampack.cli.policy.ranking import render_ranking
 from vrampack.kube.client import Api
+from vrampack.kube.examined_objects import ExaminedPodSpec
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -88,7 +89,7 @@ async def explain_request(
     placement = settings.settle_whole_cards(cluster.unpaid_use).build_placement()
     labels = await read_namespace_labels(api, placement, namespace)
     pod = Pod("", namespace, "(request)", request=PodRequest(request, ()), namespace_labels=labels)
-    subject = ExplainedPod(placement.resolve_pod(pod), PodSchedulingFields(), {})
+    subject = ExplainedPod(placement.resolve_pod(pod), PodSchedulingFields(), ExaminedPodSpec(), {})
     settled = subject.pod.request or PodRequest(request, ())
     return explain_pending_pod(subject, settings, settled, cluster)
 

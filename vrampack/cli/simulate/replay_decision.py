@@ -7,9 +7,9 @@ import msgspec
 from vrampack.cards.pod import Pod
 from vrampack.cli.explain.cluster import ClusterListing, ExplainedCluster, to_listed_node
 from vrampack.cli.explain.explanations import explain_pending_pod
-from vrampack.cli.explain.pod import ExplainedPod, NodeSchedulingFields, PodSchedulingFields
+from vrampack.cli.explain.pod import ExplainedPod, PodSchedulingFields
 from vrampack.cli.explain.schema import Explanation
-from vrampack.kube.objects import NodeObject
+from vrampack.kube.examined_objects import ExaminedNode, ExaminedPod
 from vrampack.simulator.replay.replayed_cluster import ReplayedCluster
 from vrampack.simulator.resource_kinds import Object
 
@@ -34,11 +34,11 @@ def explain_decision(cluster: ReplayedCluster, item: Object, pod: Pod) -> Explan
     listed = ClusterListing(pods={each.uid: each for each in cluster.ledger.list_pods() if each.node_name})
     for name, node in cluster.nodes.items():
         encoded = msgspec.json.encode(node)
-        node_fields = msgspec.json.decode(encoded, type=NodeSchedulingFields)
-        listed.nodes[name] = to_listed_node(msgspec.json.decode(encoded, type=NodeObject), node_fields, settings)
+        listed.nodes[name] = to_listed_node(msgspec.json.decode(encoded, type=ExaminedNode), settings)
     outlook = cluster.engine.follow_outlook(request)
     seen = ExplainedCluster(listed, settings.unit_mib, settings.rules.build_rules())
-    fields = msgspec.json.decode(msgspec.json.encode(item), type=PodSchedulingFields)
-    explanation = explain_pending_pod(ExplainedPod(pod, fields, {}), settings, request, seen, outlook)
+    body = msgspec.json.encode(item)
+    fields, spec = msgspec.json.decode(body, type=PodSchedulingFields), msgspec.json.decode(body, type=ExaminedPod).spec
+    explanation = explain_pending_pod(ExplainedPod(pod, fields, spec, {}), settings, request, seen, outlook)
     # What to do about a pod that fits but is not bound depends on a running scheduler, which a replay lacks.
     return explanation if explanation.choice is None else msgspec.structs.replace(explanation, next="")
