@@ -15,11 +15,12 @@ from vrampack.kube.node_filters import (
     SELECTOR_REASON,
     TAINT_REASON,
     UNSCHEDULABLE_REASON,
-    NodeLoad,
     find_node_obstacle,
-    list_load_obstacles,
     list_placement_obstacles,
+    list_reasons,
+    list_shortages,
     read_allocatable,
+    read_host_use,
     sum_requests,
 )
 
@@ -177,6 +178,13 @@ SUMS = {
     ),
     "the whole pod's": ({"containers": [asking("1")], "resources": {"requests": {"cpu": "4"}}}, 4),
     # main 1 + overhead 1
+    # init 3 is gone when main 6 runs
+    "a smaller init container": ({"containers": [asking("6")], "initContainers": [asking("3")]}, 6),
+    # init 4, then sidecar 3 + main 2
+    "an init container before a sidecar": (
+        {"containers": [asking("2")], "initContainers": [asking("4"), asking("3", restartPolicy="Always")]},
+        5,
+    ),
     "overhead": ({"containers": [asking("1")], "overhead": {"cpu": "1"}}, 2),
     "not a quantity": ({"containers": [asking("much")]}, 0),
 }
@@ -185,6 +193,22 @@ SUMS = {
 @pytest.mark.parametrize(("spec", "cpus"), SUMS.values(), ids=SUMS)
 def test_requests_are_summed_as_the_scheduler_does(spec: Json, cpus: int) -> None:
     assert sum_requests(a_pod(**spec).spec)["cpu"] == cpus * 1000
+
+
+QUANTITIES = {
+    "cores in thousandths": ("cpu", "2", 2000),
+    "thousandths": ("cpu", "250m", 250),
+    "less than a thousandth is one": ("cpu", "100u", 1),
+    "binary": ("memory", "64Gi", 64 * 2**30),
+    "decimal": ("memory", "1.5G", 1_500_000_000),
+    "part of a byte is one": ("memory", "100m", 1),
+    "a number": ("pods", 110, 110),
+}
+
+
+@pytest.mark.parametrize(("name", "quantity", "amount"), QUANTITIES.values(), ids=QUANTITIES)
+def test_quantities_are_rounded_up_as_by_the_scheduler(name: str, quantity: str | int, amount: int) -> None:
+    assert read_allocatable(a_node(allocatable={name: quantity}))[name] == amount
 
 
 def port(number: int, **fields: str) -> Json:
@@ -249,13 +273,19 @@ def test_all_that_keeps_the_pod_away_is_named(spec: Json, node: Json, details: l
 
 
 def test_every_shortage_is_named_with_what_is_free() -> None:
-    load = NodeLoad()
-    load.add_pod(a_pod(requests={"cpu": "1.5", "memory": "3Gi"}, ports=[port(80)]).spec)
+    used = read_host_use(a_pod(requests={"cpu": "1.5", "memory": "3Gi"}, ports=[port(80)]).spec)
     asking = a_pod(requests={"cpu": "2501m", "memory": "6Gi", "example.com/fpga": "1"}, ports=[port(80)]).spec
-    allocatable = read_allocatable(a_node(allocatable={"pods": "1"}))
-    assert [each.detail for each in list_load_obstacles(asking, allocatable, load, ignored={"example.com/fpga"})] == [
+    node, ignored = a_node(allocatable={"pods": "1"}), {"example.com/fpga"}
+    found = list_shortages(read_host_use(asking), read_allocatable(node), used, ignored=ignored)
+    assert [each.detail for each in found] == [
         "its port 80 is taken",
+        "it takes 1 pods, and has as many",
         "too little cpu (2.5 of 4 are free, 2.501 needed)",
         "too little memory (5 GiB of 8 GiB are free, 6 GiB needed)",
-        "it takes 1 pods, and has as many",
     ]
+    assert list_reasons(asking, node, read_allocatable(node), used, ignored=ignored) == [PORTS_REASON]
+
+
+def test_what_a_pod_took_is_free_again() -> None:
+    one, other = (read_host_use(a_pod(requests={"cpu": cpu}, ports=[port(80)]).spec) for cpu in ("1.5", "1"))
+    assert one + other - other == one

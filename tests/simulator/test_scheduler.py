@@ -19,6 +19,7 @@ from tests.fakes.scripted_extender import ScriptedRule
 from tests.simulator.scheduler_harness import SimulatedSchedulerHarness, simulated_scheduler_harness
 from tests.support.scheduler_recordings.player import wait_until_async
 from tests.support.scheduler_recordings.scenarios import RESOURCE
+from vrampack.simulator.scheduling.filters import PREFERENCE
 
 WIRE = Path(__file__).parents[1] / "wire" / "recorded"
 NO = {"*": "no card"}
@@ -167,15 +168,14 @@ async def test_verbs_that_are_not_set_are_not_called(town: SimulatedSchedulerHar
 
 
 UNMODELLED = {
-    "affinity": ({"affinity": {"nodeAffinity": {}}}, "spec.affinity"),
+    "a preference": (
+        {"affinity": {"nodeAffinity": {PREFERENCE: [{"weight": 1}]}}},
+        f"spec.affinity.nodeAffinity.{PREFERENCE}",
+    ),
     "spread": ({"topologySpreadConstraints": [{"maxSkew": 1}]}, "spec.topologySpreadConstraints"),
     "claims": ({"resourceClaims": [{"name": "gpu"}]}, "spec.resourceClaims"),
-    "resources of the pod": ({"resources": {"requests": {"cpu": "1"}}}, "spec.resources"),
+    "not readable": ({"tolerations": 7}, "spec"),
     "volume": ({"volumes": [{"name": "v", "persistentVolumeClaim": {}}]}, "spec.volumes[v].persistentVolumeClaim"),
-    "host port": (
-        {"containers": [{"name": "m", "ports": [{"hostPort": 80}]}]},
-        "spec.containers[m].ports.hostPort",
-    ),
     "no quantity": (
         {"containers": [{"name": "m", "resources": {"requests": {"cpu": "much"}}}]},
         "spec.containers[m].resources.requests[cpu]",
@@ -192,6 +192,25 @@ async def test_unsupported_features_are_refused_by_name(
     await wait_until_async(lambda: bool(running.api.get("pods", "a")["status"].get("conditions")), "a is refused")
     assert running.message("a") == (f"0/1 nodes are available: {field} is not modelled by the embedded scheduler.")
     assert running.extender.calls == []
+
+
+async def test_node_affinity_and_ports_of_the_host_are_modelled(running: SimulatedSchedulerHarness) -> None:
+    on_n1 = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [on_n1]}}
+    spec: dict[str, Any] = {
+        "affinity": {"nodeAffinity": required},
+        "containers": [{"name": "m", "ports": [{"hostPort": 80}]}],
+    }
+    running.node("n0")
+    running.node("n1")
+    running.pod("a", **spec)
+    await running.wait_until_bound("a")
+    running.pod("b", **spec)
+    await wait_until_async(lambda: bool(running.api.get("pods", "b")["status"].get("conditions")), "b is refused")
+    assert running.message("b") == (
+        "0/2 nodes are available: 1 node(s) didn't have free ports for the requested pod ports, "
+        "1 node(s) didn't match Pod's node affinity/selector."
+    )
 
 
 async def test_pods_with_harmless_volumes_are_scheduled(running: SimulatedSchedulerHarness) -> None:

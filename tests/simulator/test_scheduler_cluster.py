@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from vrampack.simulator.scheduling.cache import SchedulerCache
+from vrampack.simulator.scheduling.filters import decode_spec
 
 GPU = "example.com/gpu"
 
 
 def a_node(name: str = "n", units: int = 10) -> dict[str, Any]:
-    return {"metadata": {"name": name}, "status": {"allocatable": {GPU: str(units)}}}
+    return {"metadata": {"name": name}, "status": {"allocatable": {GPU: str(units), "pods": "9"}}}
 
 
 def a_pod(name: str, units: int, node: str = "n") -> dict[str, Any]:
@@ -25,7 +26,10 @@ def a_cluster() -> SchedulerCache:
 
 
 def free(cluster: SchedulerCache, node: str = "n") -> int:
-    return cluster.get_node_resources(node).free_amount(GPU)
+    """The most that another pod gets there."""
+    return max(
+        units for units in range(11) if not cluster.list_reasons(decode_spec(a_pod("asking", units)), node, ignored=())
+    )
 
 
 def test_bound_pods_hold_their_resources_until_they_are_removed() -> None:

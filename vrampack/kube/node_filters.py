@@ -7,10 +7,10 @@ https://github.com/kubernetes/kubernetes/tree/master/pkg/scheduler/framework/plu
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import chain
 from math import ceil
 from typing import NamedTuple, TypeAlias
 
@@ -69,27 +69,40 @@ class Obstacle(NamedTuple):
     shortage: Shortage | None = None
 
 
-@dataclass(slots=True)
-class NodeLoad:
-    """What the pods on a node take of it, as the scheduler counts them."""
+@dataclass(frozen=True, slots=True)
+class HostUse:
+    """What a pod takes of its node as the scheduler counts it, or what all pods there take."""
 
     amounts: Amounts = field(default_factory=dict)
-    ports: set[PortMapping] = field(default_factory=set)
+    """The number of pods among them."""
+    ports: tuple[PortMapping, ...] = ()
 
-    def add_pod(self, spec: ExaminedPodSpec) -> None:
-        self.amounts = _add(self.amounts, {**sum_requests(spec), PODS: 1})
-        self.ports.update(list_host_ports(spec))
+    def __add__(self, other: HostUse) -> HostUse:
+        return HostUse(_add(self.amounts, other.amounts), self.ports + other.ports)
+
+    def __sub__(self, other: HostUse) -> HostUse:
+        amounts = _add(self.amounts, {name: -amount for name, amount in other.amounts.items()})
+        return HostUse(amounts, tuple((Counter(self.ports) - Counter(other.ports)).elements()))
 
 
-def find_node_obstacle(pod: ExaminedPod, node: ExaminedNode, others: Collection[ExaminedPod]) -> str:
+def read_host_use(spec: ExaminedPodSpec) -> HostUse:
+    return HostUse({PODS: 1, **sum_requests(spec)}, tuple(list_host_ports(spec)))
+
+
+def find_node_obstacle(pod: ExaminedPod, node: ExaminedNode, others: Iterable[ExaminedPod]) -> str:
     """Why the scheduler's filters reject the node for the pod while `others` are the pods there; empty if they pass it."""
-    load = NodeLoad()
-    for other in others:
-        load.add_pod(other.spec)
-    obstacles = chain(
-        list_placement_obstacles(pod.spec, node), list_load_obstacles(pod.spec, read_allocatable(node), load)
-    )
-    return next((each.reason for each in obstacles), "")
+    used = sum((read_host_use(other.spec) for other in others), HostUse())
+    return next(iter(list_reasons(pod.spec, node, read_allocatable(node), used)), "")
+
+
+def list_reasons(
+    spec: ExaminedPodSpec, node: ExaminedNode, allocatable: Amounts, used: HostUse, *, ignored: Collection[str] = ()
+) -> list[str]:
+    """The reasons that the scheduler gives: those of its first filter that rejects the node; empty if all pass it."""
+    if obstacle := find_placement_obstacle(spec, node):
+        return [obstacle]
+    found = [each.reason for each in list_shortages(read_host_use(spec), allocatable, used, ignored=ignored)]
+    return found[:1] if PORTS_REASON in found else found
 
 
 def find_placement_obstacle(spec: ExaminedPodSpec, node: ExaminedNode) -> str:
@@ -115,16 +128,16 @@ def list_placement_obstacles(spec: ExaminedPodSpec, node: ExaminedNode) -> Itera
         yield Obstacle(SELECTOR_REASON, f"node affinity wants {required}")
 
 
-def list_load_obstacles(
-    spec: ExaminedPodSpec, allocatable: Amounts, load: NodeLoad, *, ignored: Collection[str] = ()
+def list_shortages(
+    asked: HostUse, allocatable: Amounts, used: HostUse, *, ignored: Collection[str] = ()
 ) -> Iterator[Obstacle]:
-    """What the pod asks for and the node's other pods leave too little of, without the resources that are `ignored`."""
-    for port in list_host_ports(spec):
-        if any(_conflicts(port, other) for other in load.ports):
+    """What a pod asks for and the node's other pods leave too little of, without the resources that are `ignored`."""
+    for port in asked.ports:
+        if any(_conflicts(port, other) for other in used.ports):
             yield Obstacle(PORTS_REASON, f"its port {port.host_port} is taken")
-    for name, amount in sorted({**sum_requests(spec), PODS: 1}.items()):
+    for name, amount in asked.amounts.items():
         total = allocatable.get(name, 0)
-        free = max(0, total - load.amounts.get(name, 0))
+        free = max(0, total - used.amounts.get(name, 0))
         if amount <= free or not amount or name in ignored:
             continue
         if name == PODS:

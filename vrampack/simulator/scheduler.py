@@ -26,9 +26,8 @@ from vrampack.simulator.object_store import Clock, ObjectStore
 from vrampack.simulator.resource_kinds import POD, Object
 from vrampack.simulator.scheduling.cache import SchedulerCache
 from vrampack.simulator.scheduling.extender_client import ExtenderClient, ExtenderError
-from vrampack.simulator.scheduling.filters import find_unmodelled_field, run_filters
+from vrampack.simulator.scheduling.filters import decode_spec, find_unmodelled_field, requests_any
 from vrampack.simulator.scheduling.pod_reporter import SCHEDULER_ERROR, UNSCHEDULABLE, PodReporter, format_fit_error
-from vrampack.simulator.scheduling.resources import find_shortages, requests_any, sum_pod_requests
 from vrampack.simulator.scheduling.scheduling_queue import QueuedPod, SchedulingQueue
 from vrampack.simulator.scheduling.settings import SchedulerSettings
 from vrampack.simulator.scheduling.store_follower import StoreFollower
@@ -122,11 +121,8 @@ class Scheduler:
         return min(names, key=lambda name: (-scores.get(name, 0), name))
 
     def _run_own_filters(self, pod: Object) -> dict[str, list[str]]:
-        request, ignored = sum_pod_requests(pod), self._settings.ignored_resources
-        found = {}
-        for name, node in self._cache.nodes.items():
-            room = self._cache.get_node_resources(name)
-            found[name] = run_filters(pod, node) or find_shortages(request, room, ignored=ignored)
+        spec, ignored = decode_spec(pod), self._settings.ignored_resources
+        found = {name: self._cache.list_reasons(spec, name, ignored=ignored) for name in self._cache.nodes}
         return {name: why for name, why in found.items() if why}
 
     async def _bind(self, entry: QueuedPod, pod: Object, node: str) -> None:

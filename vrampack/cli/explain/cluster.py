@@ -29,7 +29,7 @@ from vrampack.kube.examined_objects import ExaminedNode, ExaminedPod
 from vrampack.kube.host_requests import read_allocatable_host
 from vrampack.kube.list_page import ListPage
 from vrampack.kube.list_pager import list_pages
-from vrampack.kube.node_filters import Amounts, NodeLoad, read_allocatable
+from vrampack.kube.node_filters import Amounts, HostUse, read_allocatable, read_host_use
 from vrampack.kube.objects import ObjectMeta, to_node, to_pod
 
 ALL_NAMESPACES = ("",)
@@ -59,8 +59,8 @@ class NodeWithHolds:
     listed: ListedNode
     node: Node
     holds: tuple[Hold, ...]
-    load: NodeLoad
-    """What all pods there take besides cards."""
+    used: HostUse
+    """By all pods there, besides cards."""
 
 
 @dataclass(slots=True)
@@ -74,8 +74,8 @@ class ClusterListing:
     """The requests of all unfinished pods that ask for memory, waiting ones included."""
     waiting_pods: list[ExplainedPod] = field(default_factory=list)
     """Pods that ask for memory and have no node, without those that are being deleted."""
-    loads: defaultdict[str, NodeLoad] = field(default_factory=lambda: defaultdict(NodeLoad))
-    """What the pods of each node take of it, by its name."""
+    host_uses: dict[str, HostUse] = field(default_factory=dict)
+    """What all pods on a node take of it, by its name."""
     hosts: HostUsage = field(default_factory=lambda: HostUsage(is_kept=False))
     pods_by_scheduler: Counter[str] = field(default_factory=Counter)
     """The schedulers of the pods that carry a record of ours."""
@@ -101,7 +101,7 @@ class ExplainedCluster:
         )
         self.nodes = {
             name: _count_holds(
-                seen, pods.get(name, ()), unit_mib, rules, reserves.get(name, {}), listed.loads.get(name, NodeLoad())
+                seen, pods.get(name, ()), unit_mib, rules, reserves.get(name, {}), listed.host_uses.get(name, HostUse())
             )
             for name, seen in sorted(listed.nodes.items())
         }
@@ -162,7 +162,7 @@ class _PodCounter:
         listed.pods_by_scheduler.clear()
         listed.requests.clear()
         listed.waiting_pods.clear()
-        listed.loads.clear()
+        listed.host_uses.clear()
         listed.hosts = HostUsage(is_kept=settings.select_policies().reads_hosts)
         self._known_hosts = listed.hosts.begin_list()
         for name, node in listed.nodes.items() if self._known_hosts is not None else ():
@@ -186,7 +186,8 @@ class _PodCounter:
         if pod.request is not None and not pod.is_finished:
             listed.requests.append(pod.request)
         if pod.node_name and not pod.is_finished:
-            listed.loads[pod.node_name].add_pod(obj.spec)
+            used = listed.host_uses.get(pod.node_name, HostUse())
+            listed.host_uses[pod.node_name] = used + read_host_use(obj.spec)
         if pod.holds_memory:
             listed.pods[pod.uid] = pod
             if scheduling_fields is not None:
@@ -242,8 +243,8 @@ def _count_holds(
     unit_mib: int,
     rules: PlacementRules,
     reserves: Mapping[int, int],
-    load: NodeLoad,
+    used: HostUse,
 ) -> NodeWithHolds:
     holds = list_holds(seen.facts, pods)
     node = build_node_from_holds(seen.facts, holds, unit_mib=unit_mib, rules=rules, reserves=reserves)
-    return NodeWithHolds(seen, node, tuple(holds), load)
+    return NodeWithHolds(seen, node, tuple(holds), used)

@@ -23,7 +23,7 @@ from vrampack.cli.explain.cluster import ExplainedCluster, NodeWithHolds
 from vrampack.cli.explain.outlook import build_outlook
 from vrampack.cli.explain.schema import HolderView
 from vrampack.kube.examined_objects import ExaminedPodSpec
-from vrampack.kube.node_filters import Obstacle, list_load_obstacles, list_placement_obstacles
+from vrampack.kube.node_filters import Obstacle, list_placement_obstacles, list_shortages, read_host_use
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ def _add_obstacles(
         return evaluated
     if exclusions := tuple(list_placement_obstacles(spec, counted.listed.examined)):
         return replace(evaluated, exclusions=exclusions, score=None, terms=())
-    shortages = list(list_load_obstacles(spec, counted.listed.allocatable, counted.load, ignored=(resource,)))
+    shortages = list(list_shortages(read_host_use(spec), counted.listed.allocatable, counted.used, ignored=(resource,)))
     if evaluated.reason is None:
         shortages += [
             Obstacle(f"Insufficient {resource}", each) for each in _find_unoffered_units(counted, pod_request)

@@ -31,7 +31,7 @@ from vrampack.config.errors import SettingsError
 from vrampack.simulator.object_files import ObjectFileError, read_objects
 from vrampack.simulator.replay.cluster_snapshot import ClusterSnapshot, read_cluster_snapshot
 from vrampack.simulator.replay.given_arrivals import ArrivalFileError, read_arrivals
-from vrampack.simulator.replay.hosts import describe_unfollowed, find_unfollowed_field
+from vrampack.simulator.replay.hosts import describe_unfollowed
 from vrampack.simulator.replay.node_changes import NodeChangeError, NodeChanges, change_nodes
 from vrampack.simulator.replay.replay import (
     ReplayMeasures,
@@ -40,6 +40,7 @@ from vrampack.simulator.replay.replay import (
     measure_as_it_is,
     replay_arrivals,
 )
+from vrampack.simulator.scheduling.filters import find_unchecked_field
 
 AS_IT_IS = "as it is"
 HEADING = ("POLICY", "PLACED", "UNITS", "CARDS", "EMPTY", "DENSITY", "STRANDED", "REPACK")
@@ -88,7 +89,7 @@ def _replay_policies(options: argparse.Namespace) -> list[ReplayedPolicy]:
     plan = _build_plan(options, snapshot, base)
     if watched is not None and watched not in {_get_pod_name(each.pod) for each in plan.arrivals}:
         raise MisuseError(f"--explain: pod {'/'.join(watched)} is not among those that are placed")
-    notes = describe_unfollowed(Counter(find_unfollowed_field(each.pod) for each in plan.arrivals))
+    notes = describe_unfollowed(Counter(find_unchecked_field(each.pod) for each in plan.arrivals))
     notes += [note for policy in policies for note in find_missing_labels(policy, snapshot)]
     sys.stderr.write("".join(f"vrampack: {note}\n" for note in notes))
     rows = [ReplayedPolicy(AS_IT_IS, measure_as_it_is(snapshot, base))] if options.arrivals == OWN else []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 
 from vrampack.cards.pod import Pod
@@ -9,9 +11,10 @@ from vrampack.cli.explain.cluster import ClusterListing, ExplainedCluster, to_li
 from vrampack.cli.explain.explanations import explain_pending_pod
 from vrampack.cli.explain.pod import ExplainedPod, PodSchedulingFields
 from vrampack.cli.explain.schema import Explanation
-from vrampack.kube.examined_objects import ExaminedNode, ExaminedPod
+from vrampack.simulator.replay.cluster_snapshot import decode_pod_object
 from vrampack.simulator.replay.replayed_cluster import ReplayedCluster
 from vrampack.simulator.resource_kinds import Object
+from vrampack.simulator.scheduling.filters import decode_node
 
 
 class DecisionWatcher:
@@ -33,12 +36,13 @@ def explain_decision(cluster: ReplayedCluster, item: Object, pod: Pod) -> Explan
         raise ValueError(f"pod {pod} asks for no cards")
     listed = ClusterListing(pods={each.uid: each for each in cluster.ledger.list_pods() if each.node_name})
     for name, node in cluster.nodes.items():
-        encoded = msgspec.json.encode(node)
-        listed.nodes[name] = to_listed_node(msgspec.json.decode(encoded, type=ExaminedNode), settings)
+        host = cluster.hosts.by_name[name]
+        listed.nodes[name] = replace(to_listed_node(decode_node(node), settings), allocatable=host.allocatable)
+        listed.host_uses[name] = host.used
     outlook = cluster.engine.follow_outlook(request)
     seen = ExplainedCluster(listed, settings.unit_mib, settings.rules.build_rules())
-    body = msgspec.json.encode(item)
-    fields, spec = msgspec.json.decode(body, type=PodSchedulingFields), msgspec.json.decode(body, type=ExaminedPod).spec
-    explanation = explain_pending_pod(ExplainedPod(pod, fields, spec, {}), settings, request, seen, outlook)
+    fields = msgspec.json.decode(msgspec.json.encode(item), type=PodSchedulingFields)
+    subject = ExplainedPod(pod, fields, decode_pod_object(item).spec, {})
+    explanation = explain_pending_pod(subject, settings, request, seen, outlook)
     # What to do about a pod that fits but is not bound depends on a running scheduler, which a replay lacks.
     return explanation if explanation.choice is None else msgspec.structs.replace(explanation, next="")

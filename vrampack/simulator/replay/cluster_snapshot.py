@@ -12,13 +12,14 @@ from vrampack.cards.payment import find_unpaid_use
 from vrampack.cards.pod import Pod
 from vrampack.cards.well_known import RECORD_ANNOTATIONS
 from vrampack.kube.decoding import UNDECODABLE
-from vrampack.kube.objects import PodObject, to_pod
+from vrampack.kube.examined_objects import ExaminedPod
+from vrampack.kube.objects import to_pod
 from vrampack.simulator.object_files import ObjectFileError
 from vrampack.simulator.resource_kinds import Object
 
 MAX_TIME_DIGITS = 20
 """Nanoseconds since 1970 have 19."""
-_POD = msgspec.json.Decoder(PodObject)
+_POD = msgspec.json.Decoder(ExaminedPod)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def decode_pod(pod: Object, resource: str) -> Pod:
     return to_pod(decode_pod_object(pod), resource=resource)
 
 
-def decode_pod_object(pod: Object) -> PodObject:
+def decode_pod_object(pod: Object) -> ExaminedPod:
     """Decode a pod. Raises `ObjectFileError` naming it."""
     try:
         return _POD.decode(msgspec.json.encode(pod))

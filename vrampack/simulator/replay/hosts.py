@@ -5,138 +5,129 @@ It counts CPU, main memory, the number of pods and every resource but the extend
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from sys import maxsize
+
+import msgspec
 
 from policies.engine.host_rooms import HostRooms
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.units import MIB
-from vrampack.simulator.replay.node_affinity import REQUIRED, matches_node_affinity
-from vrampack.simulator.resource_kinds import Object
-from vrampack.simulator.scheduling.filters import find_unmodelled_field, run_filters
-from vrampack.simulator.scheduling.resources import (
+from vrampack.kube.examined_objects import ExaminedNode, ExaminedPodSpec
+from vrampack.kube.node_filters import (
     CPU,
     PODS,
     Amounts,
-    NodeResources,
-    find_shortages,
-    parse_amounts,
-    sum_pod_requests,
+    HostUse,
+    find_placement_obstacle,
+    list_reasons,
+    list_shortages,
+    read_allocatable,
+    read_host_use,
 )
 
 MEMORY = "memory"
 ENDLESS = dict.fromkeys((CPU, MEMORY, PODS), maxsize)
 """The resources of a node that does not state them, as one written by hand."""
-AFFINITY_MISMATCH = "node(s) didn't match Pod's node affinity/selector"
-FOLLOWED_FIELDS = ("affinity", "topologySpreadConstraints")
 MAX_SHAPES = 256
 """How many kinds of pods, as filters and hosts see them, are cached: more than a cluster's workloads usually have."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedHost:
+    """What a host offers, and what its pods take."""
+
+    allocatable: Amounts
+    used: HostUse
+
+
+@dataclass(frozen=True, slots=True)
+class _PodShape:
+    """Pods that no filter tells apart, and where they can go."""
+
+    passing: frozenset[str]
+    """Nodes with the right labels and taints."""
+    asked: HostUse
+    fitting: set[str]
+    """Those of them that have room; updated with every pod."""
 
 
 class ReplayedHosts:
     """The hosts of these nodes. `rooms` is kept up to date for policies that read it."""
 
-    def __init__(self, nodes: Iterable[Object], rooms: HostRooms, memory_resource: str) -> None:
-        self._nodes = {node["metadata"]["name"]: node for node in nodes}
+    def __init__(self, nodes: Iterable[ExaminedNode], rooms: HostRooms, memory_resource: str) -> None:
+        self._nodes = {node.metadata.name: node for node in nodes}
         self._rooms = rooms
         self._memory_resource = memory_resource
         self._stated: set[str] = set()
-        self._resources: dict[str, NodeResources] = {}
-        self._passing: dict[str, frozenset[str]] = {}
-        """Nodes that pass the filters, by the fields of a pod that the filters read."""
-        self._fitting: dict[tuple[str, tuple[tuple[str, int], ...]], set[str]] = {}
-        """Nodes that pass and have room, by those fields and the pod's request; updated with every pod."""
+        self.by_name: dict[str, ReplayedHost] = {}
+        self._shapes: dict[bytes, _PodShape] = {}
         for name, node in self._nodes.items():
-            amounts = parse_amounts((node.get("status") or {}).get("allocatable"))
+            amounts = read_allocatable(node)
             if CPU in amounts and MEMORY in amounts:
                 self._stated.add(name)
-            self._resources[name] = NodeResources(ENDLESS | amounts, {})
+            self.by_name[name] = ReplayedHost({**ENDLESS, **amounts}, HostUse())
             self._publish(name)
 
-    def select_hosts(self, pod: Object) -> Collection[str]:
+    def select_hosts(self, spec: ExaminedPodSpec) -> Collection[str]:
         """The nodes about which the scheduler would ask the extender; valid until another pod is held or released."""
-        filtered, asked = _get_filter_key(pod), tuple(sorted(self._sum_requests(pod).items()))
-        fitting = self._fitting.get((filtered, asked))
-        if fitting is None:
-            if len(self._fitting) == MAX_SHAPES:
-                self._fitting.clear()
-            fitting = {name for name in self._find_passing(pod) if self._has_room(name, asked)}
-            self._fitting[filtered, asked] = fitting
-        return fitting
+        asked = self._read_use(spec)
+        key = msgspec.json.encode([spec.node_selector, spec.tolerations, spec.affinity, asked.amounts, asked.ports])
+        shape = self._shapes.get(key)
+        if shape is None:
+            if len(self._shapes) == MAX_SHAPES:
+                self._shapes.clear()
+            shape = self._shapes[key] = self._build_shape(spec, asked)
+        return shape.fitting
 
-    def find_obstacles(self, pod: Object) -> dict[str, list[str]]:
+    def find_obstacles(self, spec: ExaminedPodSpec) -> dict[str, list[str]]:
         """The scheduler's reasons, by refused node."""
-        passing, asked, found = self._find_passing(pod), self._sum_requests(pod), {}
-        for name, node in self._nodes.items():
-            if name not in passing:
-                found[name] = run_filters(pod, node) or [AFFINITY_MISMATCH]
-            elif shortages := find_shortages(asked, self._resources[name]):
-                found[name] = shortages
-        return found
-
-    def hold_pod(self, pod: Object, name: str) -> None:
-        """The pod is on this node from now on."""
-        self._add(pod, name, 1)
-
-    def release_pod(self, pod: Object, name: str) -> None:
-        self._add(pod, name, -1)
-
-    def _sum_requests(self, pod: Object) -> Amounts:
-        return {key: amount for key, amount in sum_pod_requests(pod).items() if key != self._memory_resource}
-
-    def _find_passing(self, pod: Object) -> frozenset[str]:
-        spec, key = pod["spec"], _get_filter_key(pod)
-        if key not in self._passing:
-            self._passing[key] = frozenset(
-                name
-                for name, node in self._nodes.items()
-                if not run_filters(pod, node) and matches_node_affinity(spec, node)
+        found = {
+            name: list_reasons(
+                spec, node, self.by_name[name].allocatable, self.by_name[name].used, ignored=(self._memory_resource,)
             )
-        return self._passing[key]
+            for name, node in self._nodes.items()
+        }
+        return {name: reasons for name, reasons in found.items() if reasons}
 
-    def _add(self, pod: Object, name: str, sign: int) -> None:
-        room = self._resources.get(name)
-        if room is None:
-            return
-        used = Counter(room.used)
-        used.update({key: sign * amount for key, amount in self._sum_requests(pod).items()})
-        self._resources[name] = NodeResources(room.allocatable, used)
-        for (filtered, asked), fitting in self._fitting.items():
-            if name in self._passing[filtered] and self._has_room(name, asked):
-                fitting.add(name)
+    def hold_pod(self, spec: ExaminedPodSpec, name: str) -> None:
+        """The pod is on this node from now on."""
+        if name in self.by_name:
+            self._set_use(name, self.by_name[name].used + self._read_use(spec))
+
+    def release_pod(self, spec: ExaminedPodSpec, name: str) -> None:
+        if name in self.by_name:
+            self._set_use(name, self.by_name[name].used - self._read_use(spec))
+
+    def _read_use(self, spec: ExaminedPodSpec) -> HostUse:
+        use = read_host_use(spec)
+        return replace(use, amounts={key: each for key, each in use.amounts.items() if key != self._memory_resource})
+
+    def _build_shape(self, spec: ExaminedPodSpec, asked: HostUse) -> _PodShape:
+        passing = frozenset(name for name, node in self._nodes.items() if not find_placement_obstacle(spec, node))
+        return _PodShape(passing, asked, {name for name in passing if self._has_room(name, asked)})
+
+    def _set_use(self, name: str, used: HostUse) -> None:
+        self.by_name[name] = replace(self.by_name[name], used=used)
+        for shape in self._shapes.values():
+            if name in shape.passing and self._has_room(name, shape.asked):
+                shape.fitting.add(name)
             else:
-                fitting.discard(name)
+                shape.fitting.discard(name)
         self._publish(name)
 
-    def _has_room(self, name: str, asked: Iterable[tuple[str, int]]) -> bool:
-        room = self._resources[name]
-        return all(amount <= max(0, room.free_amount(resource)) for resource, amount in asked)
+    def _has_room(self, name: str, asked: HostUse) -> bool:
+        host = self.by_name[name]
+        return not any(list_shortages(asked, host.allocatable, host.used))
 
     def _publish(self, name: str) -> None:
         if name in self._stated:
-            room = self._resources[name]
-            cpu_milli, memory = max(0, room.free_amount(CPU)), max(0, room.free_amount(MEMORY))
+            host = self.by_name[name]
+            cpu_milli, memory = (
+                max(0, host.allocatable[each] - host.used.amounts.get(each, 0)) for each in (CPU, MEMORY)
+            )
             self._rooms.put_room(name, HostResources(cpu_milli, memory // MIB))
-
-
-def _get_filter_key(pod: Object) -> str:
-    spec = pod["spec"]
-    return json.dumps([spec.get(field) for field in ("nodeSelector", "tolerations", "affinity")], sort_keys=True)
-
-
-def find_unfollowed_field(pod: Object) -> str:
-    """The first field that affects the choice of a node but that a replay ignores; empty when there is none."""
-    spec = pod.get("spec") or {}
-    affinity = spec.get("affinity") or {}
-    for kind in ("podAffinity", "podAntiAffinity"):
-        if (affinity.get(kind) or {}).get(REQUIRED):
-            return f"spec.affinity.{kind}"
-    if any(each.get("whenUnsatisfiable") != "ScheduleAnyway" for each in spec.get("topologySpreadConstraints") or ()):
-        return "spec.topologySpreadConstraints"
-    others = {key: value for key, value in spec.items() if key not in FOLLOWED_FIELDS}
-    return find_unmodelled_field({"spec": others})
 
 
 def describe_unfollowed(fields: Mapping[str, int]) -> list[str]:

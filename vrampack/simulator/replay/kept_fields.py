@@ -55,11 +55,18 @@ class KeptResources(KeptFields, frozen=True):
     limits: Quantities | None = None
 
 
+class KeptPort(KeptFields, frozen=True):
+    host_port: int = 0
+    host_ip: str | None = msgspec.field(default=None, name="hostIP")
+    protocol: str | None = None
+
+
 class KeptContainer(KeptFields, frozen=True):
     name: str
     resources: KeptResources | None = None
     restart_policy: str | None = None
     env: list[EnvVar] | None = None
+    ports: list[KeptPort] | None = None
 
 
 class KeptToleration(KeptFields, frozen=True):
@@ -105,6 +112,7 @@ class KeptPodSpec(KeptFields, frozen=True):
     tolerations: list[KeptToleration] | None = None
     affinity: KeptAffinity | None = None
     overhead: Quantities | None = None
+    resources: KeptResources | None = None
     init_containers: list[KeptContainer] | None = None
     containers: list[KeptContainer] | None = None
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-import msgspec
-
 from extender.settings import ExtenderConfiguration
 from extender.state.ledger import Ledger
 from extender.state.namespaces import NamespaceLabels, PlacementInForce
@@ -26,17 +24,18 @@ from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record
 from vrampack.cards.request import PodRequest
 from vrampack.kube.decoding import UNDECODABLE
+from vrampack.kube.examined_objects import ExaminedNode, ExaminedPodSpec
 from vrampack.kube.host_requests import read_host_request
-from vrampack.kube.objects import NodeObject, to_node, to_pod
+from vrampack.kube.objects import to_node, to_pod
 from vrampack.simulator.object_files import ObjectFileError
 from vrampack.simulator.replay.cluster_snapshot import ClusterSnapshot, decode_pod_object
 from vrampack.simulator.replay.hosts import ReplayedHosts
 from vrampack.simulator.resource_kinds import Object
+from vrampack.simulator.scheduling.filters import decode_node
 from vrampack.simulator.scheduling.pod_reporter import format_fit_error
 
 NODES_PER_SLICE = 1000
 """Nodes summarized at a time; large, as nothing else waits."""
-_NODE = msgspec.json.Decoder(NodeObject)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +58,11 @@ class ReplayedCluster:
         self.nodes = {node["metadata"]["name"]: node for node in snapshot.nodes}
         self._reads_hosts = settings.select_policies().reads_hosts
         self.rooms = HostRooms()
-        self._hosts = ReplayedHosts(snapshot.nodes, self.rooms, settings.resources.memory)
+        examined = [_decode_node(node) for node in snapshot.nodes]
+        self.hosts = ReplayedHosts(examined, self.rooms, settings.resources.memory)
         for pod in snapshot.others:
-            self._hosts.hold_pod(pod, pod["spec"]["nodeName"])
-        for node in snapshot.nodes:
+            self.hosts.hold_pod(decode_pod_object(pod).spec, pod["spec"]["nodeName"])
+        for node in examined:
             self._add_node(node)
         nominator = Nominator(self.ledger, PendingPreemptions(self.ledger, clock=lambda: 0.0))
         self.engine = Engine(nominator, settings.select_policies(), hosts=self.rooms)
@@ -84,7 +84,7 @@ class ReplayedCluster:
         """Add a bound pod where its record says."""
         pod = self.read_pod(item)
         self.ledger.update_pod(pod)
-        self._hosts.hold_pod(item, pod.node_name)
+        self.hosts.hold_pod(decode_pod_object(item).spec, pod.node_name)
 
     def learn_requests(self, items: Iterable[Object]) -> None:
         """Let policies that look ahead know these pods."""
@@ -100,17 +100,18 @@ class ReplayedCluster:
         request = pod.request
         if request is None:
             return NoPlace("it asks for no cards")
-        name = self.engine.find_best_node(self._hosts.select_hosts(item), request, pod.uid)
+        spec = decode_pod_object(item).spec
+        name = self.engine.find_best_node(self.hosts.select_hosts(spec), request, pod.uid)
         if name is None:
-            return NoPlace(request.problem or self._explain(item, request, pod.uid))
+            return NoPlace(request.problem or self._explain(spec, request, pod.uid))
         self.ledger.update_pod(replace(pod, node_name=name, record=self._build_record(name, request, pod.uid)))
-        self._hosts.hold_pod(item, name)
+        self.hosts.hold_pod(spec, name)
         return name
 
     def remove_pod(self, item: Object, name: str) -> None:
         """The pod has ended."""
         self.ledger.remove_pod(item["metadata"]["uid"])
-        self._hosts.release_pod(item, name)
+        self.hosts.release_pod(decode_pod_object(item).spec, name)
 
     def list_card_uses(self) -> list[tuple[int, int]]:
         """Units and used units of every card that can take pods or has some."""
@@ -126,13 +127,8 @@ class ReplayedCluster:
         holds = (hold for name in self.ledger.list_node_names() for hold in self.ledger.list_holds(name))
         return [units for hold in holds if not hold.unplaced_reason for units in hold.units.values() if units]
 
-    def _add_node(self, item: Object) -> None:
+    def _add_node(self, node: ExaminedNode) -> None:
         resources = self.settings.resources
-        try:
-            node = _NODE.decode(msgspec.json.encode(item))
-        except UNDECODABLE as error:
-            name = item["metadata"]["name"]
-            raise ObjectFileError(f"node {name} cannot be read: {error}; leave it out of the file") from error
         reading = to_node(
             node, unit_mib=self.settings.unit_mib, resource=resources.memory, count_resource=resources.count
         )
@@ -150,11 +146,20 @@ class ReplayedCluster:
         allocation = allocate_cards(node, evaluation.cards, request, reserve_mib=self.settings.reserve_mib)
         return Record("vrampack", allocation.cards)
 
-    def _explain(self, item: Object, request: PodRequest, uid: str) -> str:
-        reasons = self._hosts.find_obstacles(item)
+    def _explain(self, spec: ExaminedPodSpec, request: PodRequest, uid: str) -> str:
+        reasons = self.hosts.find_obstacles(spec)
         outcome = self.engine.filter_nodes([name for name in self.nodes if name not in reasons], request, uid)
         ours = [*outcome.unschedulable.values(), *outcome.unresolvable.values()]
         return format_fit_error(len(self.nodes), [*ours, *(reason for each in reasons.values() for reason in each)])
+
+
+def _decode_node(item: Object) -> ExaminedNode:
+    """Raises `ObjectFileError`."""
+    try:
+        return decode_node(item)
+    except UNDECODABLE as error:
+        name = item["metadata"]["name"]
+        raise ObjectFileError(f"node {name} cannot be read: {error}; leave it out of the file") from error
 
 
 def _select_labels(namespaces: Mapping[str, Mapping[str, str]], keys: frozenset[str]) -> NamespaceLabels:

@@ -7,7 +7,7 @@ a fixed text.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ import msgspec
 
 from vrampack.cards import well_known
 from vrampack.kube.objects import FINISHED_PHASES, EnvVar, build_admission_entry
-from vrampack.simulator.replay.hosts import describe_unfollowed, find_unfollowed_field
+from vrampack.simulator.replay.hosts import describe_unfollowed
 from vrampack.simulator.replay.kept_fields import (
     KeptContainer,
     KeptFields,
@@ -24,11 +24,12 @@ from vrampack.simulator.replay.kept_fields import (
     KeptPod,
     Texts,
 )
-from vrampack.simulator.replay.node_affinity import list_affinity_keys
 from vrampack.simulator.resource_kinds import Object
+from vrampack.simulator.scheduling.filters import find_unchecked_field
 
 NODE_ANNOTATIONS = frozenset((well_known.NODE_CARDS, well_known.NODE_OBSERVED, well_known.CORDONED_CARDS))
 POD_ANNOTATIONS = well_known.RECORD_ANNOTATIONS | {well_known.POLICY, well_known.CARD_MODEL, well_known.CARD_UUID}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 POD_LABELS = frozenset((well_known.COUNT_LABEL, well_known.PLACEMENT_LABEL))
 
 _AnyKept = TypeVar("_AnyKept", KeptNode, KeptPod, KeptNamespace)
@@ -83,7 +84,7 @@ class ClusterTrimmer:
         pod = _convert(item, KeptPod, self._notes["pods"])
         if pod is not None and _matters(pod, self._nodes, self._scope):
             self._pods.append(_build_object("Pod", _trim_pod(pod, self._scope)))
-            self._unfollowed[find_unfollowed_field(item)] += _asks(pod, self._scope)
+            self._unfollowed[find_unchecked_field(item)] += _asks(pod, self._scope)
 
     def add_namespace(self, item: Object) -> None:
         namespace = _convert(item, KeptNamespace, self._notes["namespaces"])
@@ -91,7 +92,7 @@ class ClusterTrimmer:
             self._namespaces.append(_trim_metadata(namespace, self._scope.namespace_label_keys, ()))
 
     def build_cluster(self) -> TrimmedCluster:
-        keys = {key for pod in self._pods for key in list_affinity_keys(pod["spec"])}
+        keys = {key for pod in self._pods for key in list_selected_keys(pod["spec"])}
         objects = [_build_object("Node", _trim_metadata(each, keys, NODE_ANNOTATIONS)) for each in self._nodes.values()]
         used = {pod["metadata"].get("namespace") for pod in self._pods}
         objects += [_build_object("Namespace", each) for each in self._namespaces if each.metadata.name in used]
@@ -111,6 +112,14 @@ def trim_cluster(
     for item in namespaces:
         trimmer.add_namespace(item)
     return trimmer.build_cluster()
+
+
+def list_selected_keys(spec: Object) -> Iterator[str]:
+    """The keys of node labels by which the pod chooses."""
+    yield from spec.get("nodeSelector") or ()
+    required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(REQUIRED) or {}
+    for term in required.get("nodeSelectorTerms") or ():
+        yield from (each["key"] for each in term.get("matchExpressions") or ())
 
 
 def _convert(item: Object, kind: type[_AnyKept], notes: list[str]) -> _AnyKept | None:
@@ -153,10 +162,15 @@ def _trim_pod(pod: KeptPod, scope: SnapshotScope) -> KeptPod:
 
 
 def _trim_containers(containers: list[KeptContainer] | None) -> list[KeptContainer] | None:
-    """The containers. Of the environment only the last entry for visible devices stays, if admission's, as a fixed text."""
+    """The containers. Of the environment only the last entry for visible devices stays, if admission's, as a fixed text; ports only if the host's."""
     if containers is None:
         return None
-    return [msgspec.structs.replace(each, env=_build_reference(each)) for each in containers]
+    return [
+        msgspec.structs.replace(
+            each, env=_build_reference(each), ports=[port for port in each.ports or () if port.host_port] or None
+        )
+        for each in containers
+    ]
 
 
 def _build_reference(container: KeptContainer) -> list[EnvVar] | None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from vrampack.kube.decoding import UNDECODABLE
+from vrampack.kube.examined_objects import ExaminedNode, ExaminedPodSpec
+from vrampack.kube.node_filters import HostUse, list_reasons, read_allocatable, read_host_use
 from vrampack.simulator.resource_kinds import Object
-from vrampack.simulator.scheduling.resources import Amounts, NodeResources, parse_amounts, sum_pod_requests
+from vrampack.simulator.scheduling.filters import decode_node, decode_spec
 
 
 class SchedulerCache:
@@ -11,18 +16,20 @@ class SchedulerCache:
 
     def __init__(self) -> None:
         self.nodes: dict[str, Object] = {}
-        self._allocatable: dict[str, Amounts] = {}
-        self._assignments: dict[str, tuple[str, Amounts]] = {}
+        self._examined: dict[str, ExaminedNode] = {}
+        self._assignments: dict[str, tuple[str, HostUse]] = {}
         self._assumed: set[str] = set()
-        self._used: dict[str, dict[str, int]] = {}
+        self._used: dict[str, HostUse] = {}
 
-    def get_node_resources(self, node: str) -> NodeResources:
-        return NodeResources(self._allocatable[node], self._used.get(node, {}))
+    def list_reasons(self, spec: ExaminedPodSpec, name: str, *, ignored: Collection[str]) -> list[str]:
+        """Why the scheduler's own filters reject the node; empty if they do not."""
+        node, used = self._examined[name], self._used.get(name, HostUse())
+        return list_reasons(spec, node, read_allocatable(node), used, ignored=ignored)
 
     def set_node(self, node: Object) -> None:
         name = node["metadata"]["name"]
         self.nodes[name] = node
-        self._allocatable[name] = parse_amounts((node.get("status") or {}).get("allocatable"))
+        self._examined[name] = _examine_node(node)
 
     def remove_node(self, name: str) -> None:
         """Remove the node. Its pods are remembered, as it may come back."""
@@ -55,14 +62,26 @@ class SchedulerCache:
         held = self._assignments.pop(uid, None)
         if held is None:
             return
-        node, request = held
-        used = self._used[node]
-        for name, amount in request.items():
-            used[name] -= amount
+        node, use = held
+        self._used[node] -= use
 
     def _charge_pod(self, pod: Object, node: str) -> None:
-        request = sum_pod_requests(pod)
-        self._assignments[pod["metadata"]["uid"]] = (node, request)
-        used = self._used.setdefault(node, {})
-        for name, amount in request.items():
-            used[name] = used.get(name, 0) + amount
+        use = _read_use(pod)
+        self._assignments[pod["metadata"]["uid"]] = (node, use)
+        self._used[node] = self._used.get(node, HostUse()) + use
+
+
+def _examine_node(node: Object) -> ExaminedNode:
+    """One that cannot be read takes no pods."""
+    try:
+        return decode_node(node)
+    except UNDECODABLE:
+        return ExaminedNode()
+
+
+def _read_use(pod: Object) -> HostUse:
+    """One that cannot be read, and that somebody bound, takes nothing."""
+    try:
+        return read_host_use(decode_spec(pod))
+    except UNDECODABLE:
+        return HostUse()

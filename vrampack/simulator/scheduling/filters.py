@@ -1,78 +1,76 @@
-"""The filters that a scheduler runs itself before it asks the extender, and the pod fields that are not modelled here.
+"""What the embedded scheduler reads of a pod: for its own filters, for those that it lacks, and to know whether to ask the extender.
 
-The first filter that fails refuses a node, in the scheduler's order and words: unschedulable, taints,
-nodeSelector, and last resources (`resources.find_shortages`). Affinity, spread, host ports, claims and volumes that affect the
-choice of a node are not modelled: a pod with them is refused as unschedulable, with the name of the field.
+The filters are those of `kube.node_filters`. Others affect the choice of a node too: a pod with their fields is refused as
+unschedulable, with the name of the field.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
+import msgspec
+
+from vrampack.cards.units import parse_quantity
+from vrampack.kube.decoding import UNDECODABLE
+from vrampack.kube.examined_objects import ExaminedNode, ExaminedPodSpec
+from vrampack.kube.unchecked_rules import list_unchecked_fields
 from vrampack.simulator.resource_kinds import Object
-from vrampack.simulator.scheduling.resources import find_unreadable_request
 
-UNMODELLED_SPEC = (
-    "affinity",
-    "topologySpreadConstraints",
-    "resourceClaims",
-    "resources",
-    "schedulingGroup",
-    "workloadRef",
-)
-IGNORED_VOLUME_FIELDS = frozenset(
-    ("name", "configMap", "downwardAPI", "emptyDir", "hostPath", "image", "nfs", "projected", "secret")
-)
-"""Volumes that no filter of the scheduler reads."""
-UNSCHEDULABLE_TAINT: Object = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
-REFUSING_EFFECTS = ("NoSchedule", "NoExecute")
+PREFERENCE = "preferredDuringSchedulingIgnoredDuringExecution"
+_SPEC = msgspec.json.Decoder(ExaminedPodSpec)
+_NODE = msgspec.json.Decoder(ExaminedNode)
+
+
+def decode_spec(pod: Object) -> ExaminedPodSpec:
+    """Raises one of `UNDECODABLE`, as does `decode_node`."""
+    return _SPEC.decode(msgspec.json.encode(pod.get("spec") or {}))
+
+
+def decode_node(node: Object) -> ExaminedNode:
+    return _NODE.decode(msgspec.json.encode(node))
 
 
 def find_unmodelled_field(pod: Object) -> str:
     """The first field that affects the choice of a node but is not modelled here; empty when there is none."""
-    return next(_list_unmodelled_fields(pod["spec"]), "")
+    affinity = pod["spec"].get("affinity") or {}
+    preferences = (f"spec.affinity.{kind}.{PREFERENCE}" for kind, rules in affinity.items() if rules.get(PREFERENCE))
+    return find_unchecked_field(pod) or next(preferences, "")
 
 
-def run_filters(pod: Object, node: Object) -> list[str]:
-    """Why this node is refused before its resources are checked; empty when it is not."""
-    spec, tolerations = node.get("spec") or {}, pod["spec"].get("tolerations") or []
-    if spec.get("unschedulable") and not _is_tolerated(UNSCHEDULABLE_TAINT, tolerations):
-        return ["node(s) were unschedulable"]
-    refusing = (taint for taint in spec.get("taints") or [] if taint.get("effect") in REFUSING_EFFECTS)
-    if not all(_is_tolerated(taint, tolerations) for taint in refusing):
-        return ["node(s) had untolerated taint(s)"]
-    labels = node["metadata"].get("labels") or {}
-    if any(labels.get(key) != value for key, value in (pod["spec"].get("nodeSelector") or {}).items()):
-        return ["node(s) didn't match Pod's node affinity/selector"]
-    return []
+def find_unchecked_field(pod: Object) -> str:
+    """The first that forbids nodes but is not checked; empty when there is none."""
+    try:
+        spec = decode_spec(pod)
+    except UNDECODABLE:
+        return "spec"
+    return next(list_unchecked_fields(spec), "") or next(_list_unreadable_requests(pod.get("spec") or {}), "")
 
 
-def _list_unmodelled_fields(spec: Object) -> Iterator[str]:
-    for name in UNMODELLED_SPEC:
-        if spec.get(name):
-            yield f"spec.{name}"
-    for volume in spec.get("volumes") or []:
-        for kind in volume.keys() - IGNORED_VOLUME_FIELDS:
-            yield f"spec.volumes[{volume.get('name')}].{kind}"
+def requests_any(pod: Object, resources: Collection[str]) -> bool:
+    """Whether requests or limits of a container or init container name one of these, with any amount."""
+    return not resources or any(name in resources for name in _list_resource_names(pod["spec"]))
+
+
+def _list_resource_names(spec: Object) -> Iterator[str]:
     for group in ("containers", "initContainers"):
         for container in spec.get(group) or []:
-            if any(port.get("hostPort") for port in container.get("ports") or []):
-                yield f"spec.{group}[{container.get('name')}].ports.hostPort"
-            if name := find_unreadable_request(container):
-                yield f"spec.{group}[{container.get('name')}].resources.requests[{name}]"
+            resources = container.get("resources") or {}
+            yield from resources.get("requests") or ()
+            yield from resources.get("limits") or ()
 
 
-def _is_tolerated(taint: Object, tolerations: list[Object]) -> bool:
-    return any(_tolerates(toleration, taint) for toleration in tolerations)
+def _list_unreadable_requests(spec: Object) -> Iterator[str]:
+    """Invalid quantities, which a real API server would have refused."""
+    for group in ("containers", "initContainers"):
+        for container in spec.get(group) or []:
+            for name, quantity in ((container.get("resources") or {}).get("requests") or {}).items():
+                if not _is_quantity(str(quantity)):
+                    yield f"spec.{group}[{container.get('name')}].resources.requests[{name}]"
 
 
-def _tolerates(toleration: Object, taint: Object) -> bool:
-    """Whether a toleration matches. An empty effect matches all effects, an empty key with `Exists` all keys."""
-    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
+def _is_quantity(text: str) -> bool:
+    try:
+        parse_quantity(text)
+    except ValueError:
         return False
-    if toleration.get("key") and toleration["key"] != taint.get("key"):
-        return False
-    operator = toleration.get("operator") or "Equal"
-    if operator == "Exists":
-        return True
-    return bool(operator == "Equal" and (toleration.get("value") or "") == (taint.get("value") or ""))
+    return True
