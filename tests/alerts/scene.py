@@ -90,6 +90,7 @@ async def run_scene(
     nodes: Mapping[str, Sequence[CardModel]],
     *,
     program: Sequence[str | Path] = SERVE,
+    configuration: str = "",
 ) -> AsyncIterator[AlertScene]:
     """A cluster of these nodes, each with an agent's page: those of an agent that was asked for nothing yet."""
     ports = choose_free_ports(2)
@@ -97,7 +98,7 @@ async def run_scene(
     async with (
         run_embedded_cluster(settings) as api,
         FaultProxy(urlsplit(api.url).port or 0) as proxy,
-        run_extender(folder, proxy.url, ports=ports, program=program) as extender,
+        run_extender(folder, proxy.url, configuration=configuration, ports=ports, program=program) as extender,
         run_agent_page() as address,
         run_monitoring(
             folder, programs, [extender.target, *(agent_target(address, name) for name in nodes)]

@@ -59,6 +59,16 @@ CASES = {
         fires_at=10,
         summary="A pod has had a place for 10m 0s and was not activated.",
     ),
+    "VrampackEvictedInVain": AlertCase(
+        {
+            'vrampack_card_preemptions_total{result="in_vain",pod="a"}': "0x40 1x300",
+            'vrampack_card_preemptions_total{result="served",pod="a"}': "0+1x340",
+        },
+        silent_at=20,
+        fires_at=22,
+        summary="Pods were evicted for 1 pods that did not get their cards.",
+        clears_at=40,
+    ),
     "VrampackBindsFailing": AlertCase(
         {
             'vrampack_bind_total{result="ok"}': "0+30x40 1200+24x60 2640+30x200",

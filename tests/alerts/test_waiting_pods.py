@@ -1,9 +1,10 @@
-"""Alerts about pods that wait and binds that fail."""
+"""Alerts about pods that wait, binds that fail, and pods that were evicted for nothing."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from extender.card_preemption.card_preemptor import LEASE_NAME
 from tests.alerts.scene import T4, Programs, filter_pod, run_scene
 from vrampack.cli.demo.objects import build_pod_object
 
@@ -50,3 +51,21 @@ async def test_failing_binds_raise_an_alert(tmp_path: Path, programs: Programs) 
         await scene.wait_until_bound("first", "second", "third")
         await scene.monitoring.wait_until_notified("VrampackBindsFailing", "resolved")
         assert scene.monitoring.receiver.names == {"VrampackBindsFailing"}
+
+
+async def test_pods_that_are_evicted_in_vain_raise_an_alert(tmp_path: Path, programs: Programs) -> None:
+    """The scheduler that called filter binds no pod any more. The proxy has the Lease, which the embedded API server does not know."""
+    lease = {"kind": "Lease", "metadata": {"name": LEASE_NAME, "resourceVersion": "1"}, "spec": {}}
+    by_card = "preemption: {by_card: act}\n"
+    async with run_scene(tmp_path, programs, {"gpu-0": (T4, T4)}, configuration=by_card) as scene:
+        for method in ("GET", "PATCH"):
+            scene.proxy.when(method, f"/leases/{LEASE_NAME}$").answer(200, lease)
+        for name in ("first", "second"):
+            scene.api.create(build_pod_object(name, units=8))
+        await scene.wait_until_bound("first", "second")
+        urgent = build_pod_object("urgent", units=10)
+        urgent["spec"] |= {"schedulerName": "another", "priority": 10}
+        scene.api.create(urgent)
+        assert await filter_pod(scene, "urgent") == []
+        await scene.monitoring.wait_until_notified("VrampackEvictedInVain", "firing")
+        await scene.monitoring.wait_until_notified("VrampackEvictedInVain", "resolved")
