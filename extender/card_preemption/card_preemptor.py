@@ -173,6 +173,8 @@ class CardPreemptor:
         pod = self._ledger.get_pod(plan.pod.uid)
         if pod is None or not self._needs_cards(pod.uid):
             return False
+        if service.is_nominated and self._is_placed(pod, plan):
+            return False
         if not service.is_begun and self._planner.is_outdated(plan):
             return False
         evicted = {victim.uid for victim in plan.victims if victim not in service.left}
@@ -278,6 +280,9 @@ class CardPreemptor:
         if pod.node_name:
             self._end_service(service, "served" if pod.node_name == plan.node_name else "elsewhere")
             return
+        if self._is_placed(pod, plan):
+            service.gone_at = None  # it may wait there for a volume, for minutes
+            return
         self._keep_cards(service)
         if service.gone_at is None and not self._has_ending_pods(plan):
             service.gone_at = now
@@ -290,6 +295,10 @@ class CardPreemptor:
         if pod.nominated_node != plan.node_name and self.is_served(pod.uid):
             # A scheduler ends a nomination when it tries the pod before its victims are gone.
             await self._nominate(pod, plan.node_name)
+
+    def _is_placed(self, pod: Pod, plan: CardPlan) -> bool:
+        """Whether its scheduler has a node for it. One that calls another extender shows that by its own nomination alone."""
+        return self._ledger.places.get_place(pod.uid) is not None or pod.nominated_node not in ("", plan.node_name)
 
     def _has_ending_pods(self, plan: CardPlan) -> bool:
         if plan.victims:
