@@ -107,7 +107,7 @@ class ShadowJudge:
     def _compare_best(self, decision: RankedPod, request: PodRequest) -> str:
         if self._nominator.generation != decision.ledger_generation:
             return "stale"
-        best = self._engine.rank_nodes(decision.names, request, decision.pod.uid, 1, decision.avoided)
+        best = self._engine.rank_nodes(set(decision.names), request, decision.pod.uid, 1, decision.avoided)
         return "same" if best == [decision.best] else "other"
 
     async def _rest(self, spent_seconds: float) -> None:

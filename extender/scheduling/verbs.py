@@ -243,7 +243,7 @@ class Verbs:
         """The best nodes, best first. The node of an unanswered Binding comes first: another bind there settles it."""
         uid = scheduling_request.pod.uid
         avoided = self._node_backoff.list_avoided_nodes(uid)
-        ranked = self._engine.rank_nodes(names, pod_request, uid, count, avoided)
+        ranked = self._engine.rank_nodes(set(names), pod_request, uid, count, avoided)
         if ranked:
             self._shadow_judge.note_decision(scheduling_request.pod, pod_request, names, ranked[0], avoided)
         reservation = self._ledger.places.get_reservation(uid)

@@ -14,14 +14,14 @@ single cards are examined only if it names them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from cachetools import LRUCache
 
 from policies.adjusted_policy import AdjustedPolicies
 from policies.engine.cluster_shapes import ClusterShapes, FloorFollower, LedgerFollower, ShapesByName
-from policies.engine.filter_outcome import FilterOutcome, filter_names
+from policies.engine.filter_outcome import ALWAYS_FITS, FilterOutcome, filter_names
 from policies.engine.fit_index import FitIndexes
 from policies.engine.following import NodeFollower
 from policies.engine.host_rooms import HostRooms
@@ -41,7 +41,7 @@ from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Node
 from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import CardRequest, PodRequest, ProfileChoice
-from vrampack.cards.shape import Shape
+from vrampack.cards.shape import FitClass, Shape
 from vrampack.cards.tuned_policy import TunedPolicy
 
 MAX_FLOORS = 64
@@ -226,13 +226,13 @@ class Engine:
         floor = self._ledger.get_priority_floor(uid)
         self._base.follow()
         request, kept = self._narrow(pod_request.card_request), self._find_kept(floor)
-        special: dict[str, UnfitReason | None] = {}
+        classes, special = self._fits.get_classes(request, kept), dict[str, FitClass]()
         if request.uuids is not None:
             for name in self._cluster.hardware.list_nodes_with(request.uuids):
-                special[name] = _find_obstacle(self._ledger.get_node(name, floor), request)
+                special[name] = _classify_node(self._ledger.get_node(name, floor), request)
         for name in self._ledger.list_pod_specific_nodes(uid):
-            special[name] = _find_obstacle(self._ledger.get_node_for_pod(name, uid), request)
-        return filter_names(names, self._fits.get_classes(request, kept), request.units, special)
+            special[name] = _classify_node(self._ledger.get_node_for_pod(name, uid), request)
+        return filter_names(names, {**classes, **special} if special else classes, request.units)
 
     def may_fit_when_empty(self, pod_request: PodRequest) -> bool:
         """Whether some node of the cluster would take the pod if it were empty and healthy; false if the pod names cards."""
@@ -243,19 +243,19 @@ class Engine:
         return any(reason is None or not reason.is_unresolvable for reason in reasons)
 
     def rank_nodes(
-        self, names: Iterable[str], pod_request: PodRequest, uid: str, count: int, avoided: Collection[str] = ()
+        self, candidates: Container[str], pod_request: PodRequest, uid: str, count: int, avoided: Collection[str] = ()
     ) -> list[str]:
         """The best of these nodes, best first, in a total order: the node name breaks ties.
 
+        `candidates` is asked best first and only as far as needed, so it may be computed lazily.
         Nodes with room only in place of other pods' soft reservations come after the rest, `avoided` ones last of all.
         """
-        candidates = set(names)
         found = self._find_special_nodes(pod_request, uid)
-        if found.ranking is None:
-            single = candidates & found.nodes.keys()
-        else:
-            own = {each.node_name for each in self._soft_reservations.list_placements(uid)}
-            single = candidates & {*found.shapes, *avoided, *own}
+        special = set(found.nodes)
+        if found.ranking is not None:
+            own = (each.node_name for each in self._soft_reservations.list_placements(uid))
+            special |= {*found.shapes, *avoided, *own}
+        single = {name for name in special if name in candidates}
         ranked: list[tuple[int, float, str]] = []
         for name in single:
             reserved = self._soft_reservations.list_reserved_cards(name, uid)
@@ -266,25 +266,14 @@ class Engine:
             best = found.ranking.rank_nodes(candidates, count, single)
             ranked += [(0, -score, name) for score, name in best]
             if len(best) < count:
-                filled = candidates & self._reserved_nodes.filled.shapes.keys() - single - {name for _, name in best}
-                alone = [(name, self._rank_single_node(name, found, (), pod_request)[1]) for name in filled]
+                filled = self._reserved_nodes.filled.shapes.keys() - single - {name for _, name in best}
+                alone = [
+                    (name, self._rank_single_node(name, found, (), pod_request)[1])
+                    for name in filled
+                    if name in candidates
+                ]
                 ranked += [(1, -score, name) for name, score in alone if score is not None]
         return [name for _, _, name in sorted(ranked)[:count]]
-
-    def find_best_node(self, candidates: Container[str], pod_request: PodRequest, uid: str) -> str | None:
-        """The best candidate that the pod fits, as if nothing were reserved; None if there is none.
-
-        `candidates` is asked best first and only as far as needed, so it may be computed lazily.
-        """
-        found = self._find_special_nodes(pod_request, uid)
-        names = (
-            found.nodes if found.ranking is None else found.shapes.keys() | self._reserved_nodes.filled.shapes.keys()
-        )
-        single = [(self._rank_single_node(name, found, (), pod_request)[1], name) for name in names]
-        ranked = [(-score, name) for score, name in single if score is not None]
-        if found.ranking is not None:
-            ranked += [(-score, name) for score, name in found.ranking.rank_nodes(candidates, 1, names)]
-        return next((name for _, name in sorted(ranked) if name in candidates), None)
 
     @property
     def _cluster(self) -> ClusterShapes:
@@ -388,6 +377,7 @@ class _SpecialNodes(NamedTuple):
     """The shapes of these, and of the nodes with cards that are kept from pods of its floor."""
 
 
-def _find_obstacle(node: Node | None, request: CardRequest) -> UnfitReason | None:
+def _classify_node(node: Node | None, request: CardRequest) -> FitClass:
+    """A class for this node and request alone."""
     fitting = Unfit(UnfitReason.NOT_SEEN) if node is None else find_fitting_cards(node, request)
-    return fitting.reason if isinstance(fitting, Unfit) else None
+    return FitClass((fitting.reason,), (-1,)) if isinstance(fitting, Unfit) else ALWAYS_FITS

@@ -10,6 +10,7 @@ from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.shape import FitClass
 
 NOT_SEEN = FitClass((UnfitReason.NOT_SEEN,), (-1,))
+ALWAYS_FITS = FitClass((), (maxsize,))
 _TEXTS: Mapping[UnfitReason, str] = {reason: reason.value for reason in UnfitReason}
 _UNRESOLVABLE = frozenset(reason.value for reason in UnfitReason if reason.is_unresolvable)
 
@@ -50,21 +51,8 @@ class _ReasonTexts(dict[FitClass, str]):
         return text
 
 
-def filter_names(
-    names: Sequence[str],
-    classes: Mapping[str, FitClass],
-    units: int,
-    special: Mapping[str, UnfitReason | None],
-) -> FilterOutcome:
-    """By the class of each node, and the verdicts on special ones. Most of a verb's time goes into thousands of look-ups."""
-    if special:
-        classes = {
-            **classes,
-            **{
-                name: FitClass(() if why is None else (why,), (maxsize if why is None else -1,))
-                for name, why in special.items()
-            },
-        }
+def filter_names(names: Sequence[str], classes: Mapping[str, FitClass], units: int) -> FilterOutcome:
+    """By the class of each node. Most of a verb's time goes into thousands of look-ups."""
     get_class, texts = classes.get, _ReasonTexts(units)
     unschedulable: dict[str, str] = {}
     unresolvable: dict[str, str] = {}

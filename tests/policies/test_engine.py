@@ -60,7 +60,7 @@ def test_names_that_fit_are_answered_in_the_order_asked() -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_first_pod_of_all_finds_its_best_node(policy: PolicyName) -> None:
     engine = Engine(FakeLedger([snapshot_node("a", used=(16, 16)), snapshot_node("b")]), PolicyTuning(default=policy))
-    assert engine.find_best_node({"a", "b"}, pod_request(), "p") == "b"
+    assert engine.rank_nodes({"a", "b"}, pod_request(), "p", 1) == ["b"]
 
 
 def test_a_node_name_given_twice_is_answered_once() -> None:
@@ -367,10 +367,6 @@ def test_ranks_beside_soft_reservations_agree_with_a_plain_evaluation(seed: int,
                 tier, score = (0, beside.score) if isinstance(beside, ScoredCards) else (1, alone.score)
                 plain.append((2 if node.name in avoided else tier, -score, node.name))
         assert ranked == [name for _, _, name in sorted(plain)][:count]
-        by_name = {
-            name: evaluate_node(node, asked.card_request, policy, outlook) for name, node in ledger.nodes.items()
-        }
-        assert engine.find_best_node("abcde", asked, uid) == next(iter(sort_by_score(by_name)), None)
 
 
 def build_pod_request(request: CardRequest, policy: TunedPolicy) -> PodRequest:

@@ -81,7 +81,7 @@ def test_nodes_are_grouped_in_slices_ahead_of_the_first_call() -> None:
     while cluster.engine.follow_slice((), 200):
         slices += 1
     assert slices == 5
-    calls = count_calls(cluster.engine.find_best_node, cluster.ledger.nodes, pod_request(4), "p")
+    calls = count_calls(cluster.engine.rank_nodes, cluster.ledger.nodes, pod_request(4), "p", 1)
     assert calls < len(cluster.ledger.nodes)
 
 

@@ -146,7 +146,7 @@ class PackedCluster:
         return [(card.units, card.used_units) for node in self._ledger.list_nodes() for card in node.cards]
 
     def _choose_node(self, candidates: Container[str], request: PodRequest, uid: str) -> str | None:
-        return self._engine.find_best_node(candidates, request, uid)
+        return next(iter(self._engine.rank_nodes(candidates, request, uid, 1)), None)
 
     def _choose_cards(self, name: str, request: PodRequest, uid: str) -> Sequence[Card]:
         evaluation = self._engine.evaluate_node(name, request, uid)

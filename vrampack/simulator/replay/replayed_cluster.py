@@ -101,7 +101,7 @@ class ReplayedCluster:
         if request is None:
             return NoPlace("it asks for no cards")
         spec = decode_pod_object(item).spec
-        name = self.engine.find_best_node(self.hosts.select_hosts(spec), request, pod.uid)
+        name = next(iter(self.engine.rank_nodes(self.hosts.select_hosts(spec), request, pod.uid, 1)), None)
         if name is None:
             return NoPlace(request.problem or self._explain(spec, request, pod.uid))
         self.ledger.update_pod(replace(pod, node_name=name, record=self._build_record(name, request, pod.uid)))
