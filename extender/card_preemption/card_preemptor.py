@@ -298,7 +298,7 @@ class CardPreemptor:
 
     def _is_placed(self, pod: Pod, plan: CardPlan) -> bool:
         """Whether its scheduler has a node for it. One that calls another extender shows that by its own nomination alone."""
-        return self._ledger.places.get_place(pod.uid) is not None or pod.nominated_node not in ("", plan.node_name)
+        return bool(self._ledger.places.list_places_of(pod.uid)) or pod.nominated_node not in ("", plan.node_name)
 
     def _has_ending_pods(self, plan: CardPlan) -> bool:
         if plan.victims:
