@@ -258,6 +258,7 @@ class Extender:
             self._evictor.run(),
             keep_running("autoscaling", self._protection.run),
             self._protection_lease.run(is_wanted=self._protection.needs_lease),
+            keep_running("answers", self._components.answers.run),
             keep_running("shadow", self._components.shadow_judge.run),
             self._denied_calls.run(),
             PodGroupWatcher(self._api, self._components.groups, self._metrics).run(),
@@ -317,7 +318,9 @@ class Extender:
         )
         log.warning("whole cards as requested reason=%r", text)
         if self._own_pod is not None:
-            self._events.record_own_event(self._own_pod, EventReason.WHOLE_CARDS_AS_REQUESTED, text, is_warning=True)
+            self._events.record_changing_event(
+                self._own_pod, EventReason.WHOLE_CARDS_AS_REQUESTED, text, is_warning=True
+            )
 
     async def _read_namespaces(self) -> None:
         placement = self._settings.build_placement()

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from extender.answers.answer_writer import AnswerWriter
 from extender.card_preemption.card_preemptor import LEASE_NAME, CardPreemptor
 from extender.card_preemption.refused_calls import RefusedCalls
 from extender.events import ExtenderEventRecorder
@@ -73,6 +74,7 @@ class Components:
     engine_follower: EngineFollower
     mix_learner: MixLearner
     verbs: Verbs
+    answers: AnswerWriter
     preemption: Preemption
     preemption_lease: LeaderLease
     card_preemptor: CardPreemptor
@@ -238,6 +240,17 @@ def build_components(  # noqa: PLR0913 - what the parts share
     )
     shadow_judge = ShadowJudge(nominator, engine, metrics, settings.policy, cpu_clock=time.thread_time)
     rejections = RejectionCache()
+    answers = AnswerWriter(
+        ledger=ledger,
+        nominator=nominator,
+        engine=engine,
+        group_fit=group_fit,
+        pods=pods,
+        events=events,
+        readiness=readiness,
+        clock=clock,
+        now=lambda: now_ns() / NS_PER_SECOND,
+    )
     for cache in (nominator, engine, shadow_judge, rejections, engine_follower):
         cache_rebuild.add_cache(cache)
     verbs = Verbs(
@@ -256,7 +269,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
         shadow_judge=shadow_judge,
         rejections=rejections,
         group_fit=group_fit,
-        events=events,
+        answers=answers,
     )
     preemption = Preemption(
         ledger=ledger,
@@ -282,6 +295,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
         engine_follower=engine_follower,
         mix_learner=mix_learner,
         verbs=verbs,
+        answers=answers,
         preemption=preemption,
         preemption_lease=preemption_lease,
         card_preemptor=card_preemptor,

@@ -79,12 +79,14 @@ class ConfigurationEvents:
         )
         text = f"generation {generation} of the configuration is in force: {'; '.join(parts)}"
         if self._pod is not None:
-            self._events.record_own_event(self._pod, EventReason.CONFIGURATION_APPLIED, text, is_warning=bool(waiting))
+            self._events.record_changing_event(
+                self._pod, EventReason.CONFIGURATION_APPLIED, text, is_warning=bool(waiting)
+            )
 
     def report_rejected(self, generation: int, text: str) -> None:
         text = f"generation {generation} of the configuration stays in force: {text}"
         if self._pod is not None:
-            self._events.record_own_event(self._pod, EventReason.CONFIGURATION_REJECTED, text, is_warning=True)
+            self._events.record_changing_event(self._pod, EventReason.CONFIGURATION_REJECTED, text, is_warning=True)
 
 
 class ConfigReloader:

@@ -22,6 +22,7 @@ class EventReason(StrEnum):
     UNIT_MISMATCH = "GPUMemoryUnitMismatch"
     REQUEST_NOT_VALID = "GPUMemoryRequestNotValid"
     GROUP_DOES_NOT_FIT = "GPUMemoryGroupDoesNotFit"
+    NOT_PLACED = "GPUMemoryNotPlaced"
     EVICTED = "GPUMemoryEvicted"
     NOT_EVICTED = "GPUMemoryNotEvicted"
     PREEMPTION_PLANNED = "GPUMemoryPreemptionPlanned"

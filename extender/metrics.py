@@ -39,7 +39,7 @@ CALLS_ANSWERED_BY_OTHERS = (
     ("patch", "pods/status"),
 )
 """Verb and resource of the calls that something between us and the API server is most likely to answer."""
-TASKS = ("follower", "mix", "activator", "shadow", "reload", "preemption", "autoscaling")
+TASKS = ("follower", "mix", "activator", "shadow", "reload", "preemption", "autoscaling", "answers")
 """What begins again after a fault."""
 CARD_PREEMPTION_RESULTS = ("planned", "begun", "withdrawn", "budget", "served", "elsewhere", "gone", "in_vain")
 CARD_EVICTION_RESULTS = ("evicted", "budget", "gone", "failed")

@@ -16,6 +16,7 @@ PACKAGES = ("vrampack", "extender", "policies")
 GENERATED = "vrampack/agent/kubelet/generated"
 FOLDERS = {
     "extender",
+    "extender/answers",
     "extender/autoscaling",
     "extender/checks",
     "extender/http",

@@ -10,7 +10,7 @@ autoscalers' keys is not ours: nothing is written there.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import Enum
 from itertools import chain
 from typing import NamedTuple
@@ -103,11 +103,6 @@ def _read_mark(annotations: Mapping[str, str]) -> NodeMark:
     if not has_keys:
         return NodeMark(Protection.ENDED)
     return NodeMark(Protection.FOREIGN) if since == ENDED else NodeMark(Protection.KEPT, parse_time(since))
-
-
-def format_time(seconds: float) -> str:
-    """Unix time as the API server writes it."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def parse_time(text: str) -> float:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from typing import NamedTuple, Protocol
 
-from extender.autoscaling.node_marks import AUTOSCALER_KEYS, ENDED, NodeMark, NodeMarks, Protection, format_time
+from extender.autoscaling.node_marks import AUTOSCALER_KEYS, ENDED, NodeMark, NodeMarks, Protection
 from extender.autoscaling.node_rules import NodeRules
 from extender.autoscaling.stranded_nodes import find_stranded_nodes
 from extender.events import EventReason, ExtenderEventRecorder
@@ -28,6 +28,7 @@ from vrampack.kube.errors import NoAnswerError, RefusedError
 from vrampack.kube.examined_objects import decode_node_spec
 from vrampack.kube.objects import NodeObject
 from vrampack.kube.retry_backoff import extend_pause
+from vrampack.kube.timestamps import format_time
 
 log = logging.getLogger(__name__)
 

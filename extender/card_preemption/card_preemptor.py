@@ -21,7 +21,6 @@ from extender.card_preemption.refused_calls import RefusedCall, RefusedCalls
 from extender.events import EventReason, ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
 from extender.requeue.activator import SCHEDULER_SILENT_SECONDS, PodActivator
-from extender.requeue.unschedulable_pods import is_waiting
 from extender.settings import PreemptionSettings
 from extender.state.ledger import Ledger
 from extender.state.nominator import Nominator
@@ -160,7 +159,7 @@ class CardPreemptor:
 
     def _is_waiting(self, uid: str) -> bool:
         pod = self._ledger.get_pod(uid)
-        return pod is not None and is_waiting(pod)
+        return pod is not None and pod.is_waiting
 
     def _needs_cards(self, uid: str) -> bool:
         """Whether it waits, and no place was found for it since filter refused it."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from extender.requeue.activator import PodActivator
-from extender.requeue.unschedulable_pods import is_waiting
 from extender.state.ledger import Ledger
 from vrampack.cards.pod import Pod
 
@@ -74,7 +73,7 @@ class RefusedCalls:
         self._forget_less_urgent()
         for uid, call in self._calls.items():
             pod = self._ledger.get_pod(uid)
-            if pod is not None and is_waiting(pod) and self._clock() - call.refused_at <= MAX_AGE_SECONDS:
+            if pod is not None and pod.is_waiting and self._clock() - call.refused_at <= MAX_AGE_SECONDS:
                 yield pod, call
 
     def _forget_less_urgent(self) -> None:
@@ -87,7 +86,7 @@ class RefusedCalls:
         if pod is None:
             return _UNKNOWN, 0, "", uid
         waiting = _WAITING if pod.group is None else _IN_GROUP
-        return (waiting if is_waiting(pod) else _RESOLVED), -pod.priority, pod.created_at, uid
+        return (waiting if pod.is_waiting else _RESOLVED), -pod.priority, pod.created_at, uid
 
 
 _WAITING, _IN_GROUP, _UNKNOWN, _RESOLVED = range(4)

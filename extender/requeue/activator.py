@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from extender.metrics import ExtenderMetrics
 from extender.requeue.dry_run import DryRun
 from extender.requeue.group_waits import GroupWaits
-from extender.requeue.unschedulable_pods import Rejection, UnschedulablePods, is_waiting
+from extender.requeue.unschedulable_pods import Rejection, UnschedulablePods
 from extender.state.group_fit import GroupFit
 from extender.state.ledger import Ledger
 from extender.state.nominator import Nominator
@@ -238,7 +238,7 @@ class PodActivator:
         """End the activations whose pods are bound or gone, and those whose time is up."""
         for uid, activation in list(self._activations.items()):
             pod = self._ledger.get_pod(uid)
-            if pod is None or not is_waiting(pod):
+            if pod is None or not pod.is_waiting:
                 self._end_activation(uid, "bound" if pod is not None and pod.node_name else "gone")
             elif now >= activation.expires_at:
                 self._end_activation(uid, "expired", backs_off=True)
@@ -249,7 +249,7 @@ class PodActivator:
             return
         self._is_adopted = True
         for count, pod in enumerate(list(self._ledger.list_pods()), start=1):
-            if is_waiting(pod) and pod.uid not in self._unschedulable_pods and pod.uid not in self._activations:
+            if pod.is_waiting and pod.uid not in self._unschedulable_pods and pod.uid not in self._activations:
                 self._unschedulable_pods.reject_pod(pod.uid, 0, now)
             if count % PODS_PER_SLICE == 0:
                 await asyncio.sleep(0)

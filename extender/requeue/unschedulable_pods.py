@@ -103,7 +103,7 @@ class UnschedulablePods:
                 if rejection.placeable_since is not None
                 and not rejection.is_activated
                 and (pod := get_pod(uid)) is not None
-                and is_waiting(pod)
+                and pod.is_waiting
             ),
             default=None,
         )
@@ -112,13 +112,8 @@ class UnschedulablePods:
         """The pods that the ledger shows as unbound; forgets those that are bound or gone."""
         for uid, rejection in list(self._rejections.items()):
             pod = get_pod(uid)
-            if pod is not None and is_waiting(pod):
+            if pod is not None and pod.is_waiting:
                 rejection.is_known = True
                 yield pod, rejection
             elif pod is not None or rejection.is_known or now - rejection.rejected_at > UNKNOWN_POD_SECONDS:
                 self._rejections.pop(uid, None)
-
-
-def is_waiting(pod: Pod) -> bool:
-    """Whether it asks for memory, has no node yet, and may be tried by a scheduler."""
-    return pod.request is not None and not (pod.node_name or pod.is_terminating or pod.is_finished or pod.is_gated)

@@ -43,7 +43,7 @@ from extender.state.nominator import Nominator
 from extender.state.pod_client import PodClient
 from extender.wire.codec import BindingArgs
 from policies.engine.engine import Engine
-from vrampack.cards.allocation import Allocation, allocate_cards
+from vrampack.cards.allocation import Allocation, allocate_cards, describe_allocation
 from vrampack.cards.fit import Unfit
 from vrampack.cards.node import Node
 from vrampack.cards.pod import Pod
@@ -216,7 +216,7 @@ class Binder:
             self._report_failure(pod, node_name, outcome)
         elif isinstance(outcome, BindOutcome):
             policy = self._engine.choose_policy(pod_request).name
-            self._report_success(pod, node_name, allocation, policy=policy, started=started)
+            self._report_success(pod, node, allocation, policy=policy, started=started)
         return outcome
 
     def _reserve_cards(self, pod: Pod, pod_request: PodRequest, node: Node) -> Allocation | BindOutcome:
@@ -361,12 +361,12 @@ class Binder:
             return BindOutcome("uid_mismatch", text)
         return seen
 
-    def _report_success(self, pod: Pod, node_name: str, allocation: Allocation, *, policy: str, started: float) -> None:
+    def _report_success(self, pod: Pod, node: Node, allocation: Allocation, *, policy: str, started: float) -> None:
         cards = ",".join(map(str, allocation.card_indices))
         units = sum(card.units for card in allocation.cards)
         ms = (self._clock() - started) * 1000
-        log.info("bound pod=%s node=%s card=%s units=%d policy=%s ms=%.1f", pod, node_name, cards, units, policy, ms)
-        text = f"{units} units on card {cards} of node {node_name}"
+        log.info("bound pod=%s node=%s card=%s units=%d policy=%s ms=%.1f", pod, node.name, cards, units, policy, ms)
+        text = describe_allocation(allocation, node)
         self._events.record_pod_event(pod, EventReason.ASSIGNED, text, is_warning=False)
 
     def _report_failure(self, pod: Pod, node_name: str, outcome: BindOutcome) -> None:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from extender.scheduling.segmented_cache import SegmentedCache
 from policies.engine.engine import VerdictKey
+from vrampack.cards.reasons import UnfitReason
 
 MAX_CACHED_BYTES = 24 * 1024 * 1024
 """16 rejections by 8,000 nodes: few shapes fit nowhere at the same time."""
@@ -37,6 +38,8 @@ class CachedRejection:
     body: bytes
     reasons: Mapping[str, int]
     """How many names have each reason."""
+    nearest_reason: UnfitReason
+    """That of the node that passes most checks."""
 
     @property
     def size_bytes(self) -> int:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from extender.events import EventReason
+from extender.answers.answer_writer import AnswerWriter
 from extender.metrics import ExtenderMetrics
 from extender.scheduling.bind_outcome import API_FAILURES
 from extender.scheduling.binding import Binder
@@ -37,13 +37,10 @@ from extender.wire.codec import (
     read_binding_args,
 )
 from policies.engine.engine import Engine
-from policies.engine.filter_outcome import FilterOutcome
+from policies.engine.filter_outcome import FilterOutcome, find_nearest_reason
 from policies.policy import ScoredCards
-from vrampack.cards.payment import describe_unpaid
-from vrampack.cards.pod import Pod
 from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import PodRequest
-from vrampack.kube.events import EventRecorder
 
 SCORES = (MAX_SCORE, 5, 4, 3, 2, 1)
 """Best node first, all others 0: the best must win over all that the scheduler adds."""
@@ -80,7 +77,7 @@ class Verbs:
         shadow_judge: ShadowJudge,
         rejections: RejectionCache,
         group_fit: GroupFit,
-        events: EventRecorder,
+        answers: AnswerWriter,
     ) -> None:
         self._ledger = ledger
         self._nominator = nominator
@@ -96,7 +93,7 @@ class Verbs:
         self._shadow_judge = shadow_judge
         self._rejections = rejections
         self._group_fit = group_fit
-        self._events = events
+        self._answers = answers
         self._rejected = {reason.value: metrics.rejected_nodes.labels(reason.value) for reason in UnfitReason}
         self._binds = metrics.binds
 
@@ -195,24 +192,26 @@ class Verbs:
         if rejection is not None:
             self._listener.on_filter_answered(uid, names, fits=False)
             self._count_rejections(rejection.reasons)
-            self._report_unpaid(scheduling_request.pod, pod_request, rejection.reasons)
+            self._note_refusal(scheduling_request, rejection.names, rejection.nearest_reason)
             return VerbResponse(rejection.body, "no", generation=self._generations.current)
         outcome = self._engine.filter_nodes(names, pod_request, uid)
         shortfall = self._group_fit.find_shortfall(scheduling_request.pod) if outcome.passed else None
         if shortfall is not None:
             self._places.release_pod(uid, "filtered")
             self._listener.on_filter_answered(uid, names, fits=False, for_group=True)
-            self._events.record_pod_event(scheduling_request.pod, EventReason.GROUP_DOES_NOT_FIT, str(shortfall))
+            self._note_refusal(scheduling_request, names, UnfitReason.GROUP)
             return self._build_filter_response(outcome.with_all_refused(UnfitReason.GROUP))
         self._listener.on_filter_answered(uid, names, fits=bool(outcome.passed))
         if not outcome.passed:
             response = self._build_filter_response(outcome)
-            self._report_unpaid(scheduling_request.pod, pod_request, outcome.unresolvable.values())
+            reasons = _count_reasons(outcome)
+            nearest = find_nearest_reason(reasons)
+            self._note_refusal(scheduling_request, names, nearest)
             if key is not None and UnfitReason.NOT_SEEN.value not in outcome.unschedulable.values():
-                self._rejections.put_rejection(
-                    key, CachedRejection(frozenset(names), generation, response.body, _count_reasons(outcome))
-                )
+                cached = CachedRejection(frozenset(names), generation, response.body, reasons, nearest)
+                self._rejections.put_rejection(key, cached)
             return response
+        self._answers.note_passed(uid)
         self._generations.pin_pod(uid, pod_request)
         if len(outcome.passed) > 1 and self._decides_in_filter(scheduling_request):
             outcome = FilterOutcome(
@@ -224,13 +223,10 @@ class Verbs:
             self._reserve_node(scheduling_request, pod_request, outcome.passed[0])
         return self._build_filter_response(outcome)
 
-    def _report_unpaid(self, pod: Pod, pod_request: PodRequest, reasons: Collection[str]) -> None:
-        """An event with the units to ask for, unless the pod waits for cards that it pays for."""
-        if pod_request.card_request.payment is None or UnfitReason.UNPAID.value not in reasons:
-            return
-        if not self._engine.may_fit_when_empty(pod_request):
-            text = describe_unpaid(self._engine.count_cards(), pod_request)
-            self._events.record_pod_event(pod, EventReason.WHOLE_CARD_UNPAID, text)
+    def _note_refusal(
+        self, scheduling_request: SchedulingRequest, names: Collection[str], nearest: UnfitReason
+    ) -> None:
+        self._answers.note_refusal(scheduling_request.pod, names, nearest, scheduling_request.node_selector)
 
     def _decides_in_filter(self, scheduling_request: SchedulingRequest) -> bool:
         """Whether filter chooses the node for this pod."""

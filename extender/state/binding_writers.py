@@ -83,4 +83,4 @@ class BindingWriters:
         )
         log.error("second extender found pod=%s node=%s problem=%s", pod, pod.node_name, text)
         if self._own_pod is not None:
-            self._events.record_own_event(self._own_pod, EventReason.SECOND_EXTENDER, text, is_warning=True)
+            self._events.record_changing_event(self._own_pod, EventReason.SECOND_EXTENDER, text, is_warning=True)

@@ -11,6 +11,7 @@ from vrampack.cards.pod import Pod
 from vrampack.kube.client import Api
 from vrampack.kube.errors import NoAnswerError
 from vrampack.kube.objects import PodObject, to_pod
+from vrampack.kube.timestamps import format_time
 
 
 class PodClient:
@@ -76,6 +77,19 @@ class PodClient:
         """
         seconds = self._get_remaining(deadline)
         obj = await self._api.nominate_pod(pod.namespace, pod.name, pod.uid, node_name, timeout_seconds=seconds)
+        self._learn_answer(pod, obj)
+
+    async def write_answer(self, pod: Pod, reason: str, text: str, *, now: float, deadline: float) -> None:
+        """Say on the pod why it was refused. `now` is Unix time. Raises as `request_retry`."""
+        condition = {
+            "type": well_known.PLACEMENT_CONDITION,
+            "status": "False",
+            "reason": reason,
+            "message": text,
+            "lastTransitionTime": format_time(now),
+        }
+        seconds = self._get_remaining(deadline)
+        obj = await self._api.patch_pod_condition(pod.namespace, pod.name, pod.uid, condition, timeout_seconds=seconds)
         self._learn_answer(pod, obj)
 
     def _learn_answer(self, pod: Pod, obj: PodObject) -> Pod:

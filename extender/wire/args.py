@@ -31,6 +31,7 @@ from vrampack.kube.objects import PodObject, PodSpec, to_pod
 
 MAX_CACHE_BYTES = 8 * 1024 * 1024
 """For 5,000 usual pods, more than wait in the schedulers of large clusters at a time."""
+MAX_SELECTOR_CHARACTERS = 200
 LARGE_POD_BYTES = 128 * 1024
 """About 2 ms; a usual pod has 5 KB."""
 PLAIN_VOLUMES = frozenset(
@@ -50,6 +51,8 @@ class SchedulingRequest:
     scheduler_name: str
     prefers_nodes: bool
     """Whether the scheduler's own scores matter to it: volumes, resource claims, preferred affinity, soft spread."""
+    node_selector: str
+    """For people: `pool=a100`."""
 
 
 class HostRequestReader(Protocol):
@@ -129,6 +132,7 @@ class ArgsReader:
             ),
             scheduler_name=pod.spec.scheduler_name or "",
             prefers_nodes=_prefers_nodes(pod.spec),
+            node_selector=_describe_selector(pod.spec.node_selector),
         )
 
 
@@ -184,6 +188,7 @@ class _Envelope(msgspec.Struct, frozen=True):
 
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
 _POD = msgspec.json.Decoder(SchedulingPod)
+_SELECTOR = msgspec.json.Decoder(dict[str, str] | None)
 
 
 def _prefers_nodes(spec: SchedulingPodSpec) -> bool:
@@ -195,6 +200,11 @@ def _prefers_nodes(spec: SchedulingPodSpec) -> bool:
         or any(each is not None and each.preferred_during_scheduling_ignored_during_execution for each in terms)
         or any(each.when_unsatisfiable != "DoNotSchedule" for each in spec.topology_spread_constraints or ())
     )
+
+
+def _describe_selector(raw: msgspec.Raw) -> str:
+    selector = None if raw == _NULL else try_decode(_SELECTOR, raw)
+    return ", ".join(f"{key}={value}" for key, value in sorted((selector or {}).items()))[:MAX_SELECTOR_CHARACTERS]
 
 
 def _build_missing_names_error(envelope: _Envelope) -> MalformedCallError:

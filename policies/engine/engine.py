@@ -14,14 +14,14 @@ single cards are examined only if it names them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from cachetools import LRUCache
 
 from policies.adjusted_policy import AdjustedPolicies
 from policies.engine.cluster_shapes import ClusterShapes, FloorFollower, LedgerFollower, ShapesByName
-from policies.engine.filter_outcome import ALWAYS_FITS, FilterOutcome, filter_names
+from policies.engine.filter_outcome import FilterOutcome, NearestNode, filter_names, find_nearest_node, judge_node
 from policies.engine.fit_index import FitIndexes
 from policies.engine.following import NodeFollower
 from policies.engine.host_rooms import HostRooms
@@ -39,7 +39,6 @@ from policies.trial_placement import HeldCards
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Node
-from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import CardRequest, PodRequest, ProfileChoice
 from vrampack.cards.shape import FitClass, Shape
 from vrampack.cards.tuned_policy import TunedPolicy
@@ -223,16 +222,13 @@ class Engine:
 
     def filter_nodes(self, names: Sequence[str], pod_request: PodRequest, uid: str) -> FilterOutcome:
         """Which of these nodes can take the pod now, and why the others cannot."""
-        floor = self._ledger.get_priority_floor(uid)
-        self._base.follow()
-        request, kept = self._narrow(pod_request.card_request), self._find_kept(floor)
-        classes, special = self._fits.get_classes(request, kept), dict[str, FitClass]()
-        if request.uuids is not None:
-            for name in self._cluster.hardware.list_nodes_with(request.uuids):
-                special[name] = _classify_node(self._ledger.get_node(name, floor), request)
-        for name in self._ledger.list_pod_specific_nodes(uid):
-            special[name] = _classify_node(self._ledger.get_node_for_pod(name, uid), request)
-        return filter_names(names, {**classes, **special} if special else classes, request.units)
+        request, classes = self._find_classes(pod_request, uid)
+        return filter_names(names, classes, request.units)
+
+    def find_nearest_node(self, names: Iterable[str], pod_request: PodRequest, uid: str) -> NearestNode | None:
+        """Which of these nodes comes nearest to taking the pod; None if one takes it now."""
+        request, classes = self._find_classes(pod_request, uid)
+        return find_nearest_node(names, classes, request.units)
 
     def may_fit_when_empty(self, pod_request: PodRequest) -> bool:
         """Whether some node of the cluster would take the pod if it were empty and healthy; false if the pod names cards."""
@@ -278,6 +274,22 @@ class Engine:
     @property
     def _cluster(self) -> ClusterShapes:
         return self._base.cluster
+
+    def _find_classes(self, pod_request: PodRequest, uid: str) -> tuple[CardRequest, Mapping[str, FitClass]]:
+        """The narrowed request, and the class of every node for it as the pod finds it now."""
+        floor = self._ledger.get_priority_floor(uid)
+        self._base.follow()
+        request, kept = self._narrow(pod_request.card_request), self._find_kept(floor)
+        special: dict[str, Node | None] = {}
+        if request.uuids is not None:
+            for name in self._cluster.hardware.list_nodes_with(request.uuids):
+                special[name] = self._ledger.get_node(name, floor)
+        for name in self._ledger.list_pod_specific_nodes(uid):
+            special[name] = self._ledger.get_node_for_pod(name, uid)
+        classes = self._fits.get_classes(request, kept)
+        if special:
+            classes = {**classes, **{name: judge_node(node, request) for name, node in special.items()}}
+        return request, classes
 
     def _narrow(self, request: CardRequest) -> CardRequest:
         return self._cluster.hardware.narrow_request(request)
@@ -375,9 +387,3 @@ class _SpecialNodes(NamedTuple):
     """The nodes that look different to this pod alone."""
     shapes: Mapping[str, Shape | None]
     """The shapes of these, and of the nodes with cards that are kept from pods of its floor."""
-
-
-def _classify_node(node: Node | None, request: CardRequest) -> FitClass:
-    """A class for this node and request alone."""
-    fitting = Unfit(UnfitReason.NOT_SEEN) if node is None else find_fitting_cards(node, request)
-    return FitClass((fitting.reason,), (-1,)) if isinstance(fitting, Unfit) else ALWAYS_FITS

@@ -186,4 +186,6 @@ def test_every_bind_writes_an_event_about_the_pod(cluster: ControlPlane, extende
         events = cluster.request_ok("GET", "/api/v1/namespaces/default/events")["items"]
         return [each["message"] for each in events if each["reason"] == "GPUMemoryAssigned"]
 
-    assert cluster.wait_until(list_bind_messages) == ["4 units on card 0 of node gpu-0"]
+    assert cluster.wait_until(list_bind_messages) == [
+        "4 units (4 GiB) on card 0 (Tesla V100-SXM2-16GB) of node gpu-0; limits on a card: main 4301 MiB"
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -120,6 +121,17 @@ class SchedulerHarness:
         scores = json.loads(self.parts.verbs.prioritize(self.encode_call(name, units, passed, spec)).body)
         (best,) = [each["Host"] for each in scores if each["Score"] == 10]
         return str(best)
+
+    async def tell_refused(self) -> list[tuple[str, str]]:
+        """Reason and text of the events, after two rounds in which refused pods may be told why."""
+        self.seconds += 2.0
+        for _ in range(2):
+            await self.parts.answers.do_round()
+            self.seconds += 1.0
+        writer = asyncio.create_task(self.events.run())
+        await self.events.wait_until_written()
+        writer.cancel()
+        return [(str(event["reason"]), str(event["message"])) for _, event in self.api.events]
 
     async def bind(self, name: str, node: str, spec: Json | None = None) -> str:
         """The error of a bind of a pod that the API server has, or has from now on."""

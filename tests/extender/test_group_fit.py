@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -295,12 +294,9 @@ def test_a_large_group_keeps_its_places_while_the_scheduler_tries_it() -> None:
 async def test_the_event_and_the_explanation_have_the_numbers() -> None:
     desk = start_desk(16, 16)
     add_members(desk, 9, 9, 9, 9)
-    writer = asyncio.create_task(desk.events.run())
     desk.post_filter("m0", 9, spec=SPEC)
-    await desk.events.wait_until_written()
-    writer.cancel()
     text = "4 of its pods wait and at least 3 must start together, but there are cards for at most 2"
-    assert [(event["reason"], event["message"]) for _, event in desk.api.events] == [("GPUMemoryGroupDoesNotFit", text)]
+    assert await desk.tell_refused() == [("GPUMemoryGroupDoesNotFit", text)]
     (pod,) = [each for each in desk.ledger.list_unbound_pods() if each.name == "m0"]
     assert pod.request is not None
     assert desk.parts.explain_view.describe_request(pod, pod.request)["groupObstacle"] == text

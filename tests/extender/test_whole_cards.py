@@ -33,6 +33,8 @@ def call_filter(desk: SchedulerHarness, name: str, units: int) -> dict[str, str]
 async def test_a_pod_that_asks_for_too_little_gets_an_event_with_the_units() -> None:
     """The second pod is answered from the cache of rejections, and gets its event too."""
     desk = SchedulerHarness({"a": [15], "b": [16]})
+    for name, units in (("first", 4), ("second", 4), ("paying", 15), ("waiting", 15)):
+        desk.ledger.update_pod(ledger_pod(name, ask=pod_request(units, whole=True)))
     for name in ("first", "second"):
         assert set(call_filter(desk, name, 4).values()) == {"whole card asks for too little"}
     assert call_filter(desk, "paying", 15) == {"b": "whole card asks for too little"}
@@ -40,13 +42,9 @@ async def test_a_pod_that_asks_for_too_little_gets_an_event_with_the_units() -> 
     assert call_filter(desk, "waiting", 15) == {
         "b": "whole card asks for too little"
     }  # for a, which it pays for: no event
-    writer = asyncio.create_task(desk.events.run())
-    await desk.events.wait_until_written()
-    writer.cancel()
+    told = await desk.tell_refused()
     text = "it asks for 4 units for a whole card; ask for all of their units: unknown model 15 or 16"
-    assert [(event["reason"], event["message"]) for _, event in desk.api.events] == [
-        ("GPUMemoryWholeCardUnpaid", text)
-    ] * 2
+    assert [each for each in told if each[0] == "GPUMemoryWholeCardUnpaid"] == [("GPUMemoryWholeCardUnpaid", text)] * 2
 
 
 STARTS: dict[str, tuple[WholeCards | None, int, bool]] = {

@@ -14,7 +14,7 @@ import msgspec
 
 from vrampack.kube.client import Api
 from vrampack.kube.errors import RefusedError
-from vrampack.kube.objects import PodObject
+from vrampack.kube.objects import ObjectMeta, PodObject
 
 Object = dict[str, Any]  # Any: raw API objects
 
@@ -30,6 +30,10 @@ class FakeKubeApi(Api):
         self.gets: list[tuple[str, str]] = []
         self.events: list[tuple[str, Mapping[str, object]]] = []
         """Namespace and event of each that was written."""
+        self.conditions: list[tuple[str, Mapping[str, object]]] = []
+        """Name of the pod and condition of each that was written."""
+        self.condition_errors: list[Exception] = []
+        """The answers to the next writes of conditions; nothing is written."""
         self.bind_errors: list[Exception] = []
         """The answers to the next Bindings; nothing is written."""
 
@@ -66,6 +70,21 @@ class FakeKubeApi(Api):
         pod["spec"]["nodeName"] = node_name
         pod["metadata"]["annotations"] = {**(pod["metadata"].get("annotations") or {}), **annotations}
         self.bindings.append((uid, node_name))
+
+    async def patch_pod_condition(
+        self,
+        namespace: str,  # noqa: ARG002 - the real one's shape
+        name: str,
+        uid: str,  # noqa: ARG002 - the real one's shape
+        condition: Mapping[str, object],
+        *,
+        timeout_seconds: float,  # noqa: ARG002 - the real one's shape
+    ) -> PodObject:
+        """The answer names no uid: the ledger learns nothing from it that a test did not feed."""
+        if self.condition_errors:
+            raise self.condition_errors.pop(0)
+        self.conditions.append((name, condition))
+        return PodObject(metadata=ObjectMeta(name=name))
 
     async def create_event(self, namespace: str, event: Mapping[str, object], *, timeout_seconds: float) -> None:  # noqa: ARG002 - the real one's shape
         self.events.append((namespace, event))

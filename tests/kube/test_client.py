@@ -82,6 +82,16 @@ async def test_an_annotation_is_set_through_the_status_and_nothing_else_changes(
     assert setting.calls.made == [("patch", "pods/status", 200)]
 
 
+async def test_a_condition_is_set_and_the_others_stay(setting: ClientHarness) -> None:
+    uid = setting.pod["metadata"]["uid"]
+    for kind, reason in (("Theirs", "A"), ("Ours", "A"), ("Ours", "B")):
+        condition = {"type": kind, "status": "False", "reason": reason}
+        pod = await setting.api.patch_pod_condition("default", "p", uid, condition, timeout_seconds=SOON)
+    assert pod.metadata.uid == uid
+    conditions = setting.server.get("pods", "p")["status"]["conditions"]
+    assert {each["type"]: each["reason"] for each in conditions} == {"Theirs": "A", "Ours": "B"}
+
+
 async def test_the_status_of_a_pod_of_another_uid_is_refused(setting: ClientHarness) -> None:
     with pytest.raises(RefusedError, match=r"metadata\.uid") as caught:
         await setting.api.patch_pod_status("default", "p", "another", KICK, timeout_seconds=SOON)

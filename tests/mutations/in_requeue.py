@@ -6,11 +6,30 @@ from collections.abc import Mapping
 
 from tests.mutations.breaks import Mutation
 
+ANSWERS = "tests/extender/test_answer_writer.py"
 EVICTOR = "tests/extender/test_refused_pod_evictor.py"
 NOMINATIONS = "tests/extender/test_nominator.py"
 KICKS = "tests/extender/test_activator.py"
 
 WAITING: Mapping[str, Mutation] = {
+    "a pod that was told is told by every process again": Mutation(
+        "extender/answers/answer_writer.py",
+        "if answer is not None and answer.reason.condition_reason != pod.told_reason:",
+        "if answer is not None:",
+        f"{ANSWERS}::test_a_pod_is_told_again_only_for_another_kind_of_reason",
+    ),
+    "the youngest refused pods are told first": Mutation(
+        "extender/answers/answer_writer.py",
+        "due = heapq.nsmallest(PODS_PER_ROUND, self._list_due(), key=lambda each: (each[0].created_at, each[0].uid))",
+        "due = heapq.nlargest(PODS_PER_ROUND, self._list_due(), key=lambda each: (each[0].created_at, each[0].uid))",
+        f"{ANSWERS}::test_two_pods_are_told_in_a_second_and_the_oldest_first",
+    ),
+    "the nearest node is the one with least room": Mutation(
+        "policies/engine/filter_outcome.py",
+        "return min(nodes, key=lambda node: (-rank_reason(node.reason), -node.free_units, node.name), default=None)",
+        "return max(nodes, key=lambda node: (-rank_reason(node.reason), -node.free_units, node.name), default=None)",
+        f"{ANSWERS}::test_the_condition_and_the_event_say_what_is_missing[too little is free]",
+    ),
     "a pod of equal priority takes the card of a nominated one": Mutation(
         "extender/state/nominator.py",
         "position = bisect_left(self._floors, self._get_priority(uid))",

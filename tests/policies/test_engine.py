@@ -251,7 +251,7 @@ def test_a_request_for_given_cards_evaluates_only_their_nodes(monkeypatch: pytes
         visits.append(node.name)
         return find_fitting_cards(node, request)
 
-    monkeypatch.setattr("policies.engine.engine.find_fitting_cards", count_visits)
+    monkeypatch.setattr("policies.engine.filter_outcome.find_fitting_cards", count_visits)
     asked = pod_request(annotations={"vrampack.dev/card-uuid": "GPU-n3,GPU-n7,GPU-none"})
     assert engine.filter_nodes(names, asked, "p").passed == ["n3", "n7"]
     assert sorted(visits) == ["n3", "n7"]

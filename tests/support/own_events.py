@@ -15,5 +15,5 @@ class OwnEvents(ExtenderEventRecorder):
         super().__init__(FakeKubeApi(), metrics, clock=lambda: 0.0, now=lambda: 0.0)
         self.asked: list[tuple[str, str, str, bool]] = []
 
-    def record_own_event(self, pod: Pod, reason: str, text: str, *, is_warning: bool) -> None:
+    def record_changing_event(self, pod: Pod, reason: str, text: str, *, is_warning: bool) -> None:
         self.asked.append((pod.name, reason, text, is_warning))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from vrampack.cards.node import Card, Node, Share
 from vrampack.cards.request import PodRequest
-from vrampack.cards.units import compute_limit_mib
+from vrampack.cards.units import compute_limit_mib, format_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,22 @@ class Allocation:
     @property
     def card_indices(self) -> list[int]:
         return [share.index for share in self.cards if share.index is not None]
+
+
+def describe_allocation(allocation: Allocation, node: Node) -> str:
+    """For the pod's owner: units, GiB and models of its cards, and what each container may use of one."""
+    units, indices = sum(share.units for share in allocation.cards), allocation.card_indices
+    held = f"{units} {'unit' if units == 1 else 'units'} ({format_memory(units, node.unit_mib)})"
+    models = ", ".join(sorted({card.model for card in node.cards if card.index in indices and card.model}))
+    cards = ",".join(map(str, indices)) + (f" ({models})" if models else "")
+    limits = [
+        f"{name} {' or '.join(map(str, sorted(mib)))} MiB"
+        for name, shares in allocation.containers
+        if (mib := {share.mib for share in shares if share.mib is not None})
+    ]
+    return f"{held} on card {cards} of node {node.name}" + (
+        f"; limits on a card: {', '.join(limits)}" if limits else ""
+    )
 
 
 def allocate_cards(

@@ -43,6 +43,8 @@ class Pod:
     """The group whose pods its scheduler starts together; None without one."""
     failed_attempt: str = ""
     """Why no scheduler could place it, by its PodScheduled condition, as a digest; empty if none has said so."""
+    told_reason: str = ""
+    """For which reason it was refused, as the extender has told its owner; empty if it has not."""
     is_gated: bool = False
     """Whether it has schedulingGates: no scheduler tries it, and the API server refuses to bind it."""
 
@@ -50,6 +52,13 @@ class Pod:
     def node_to_keep(self) -> str:
         """The node on which it keeps cards until it is bound; empty for none."""
         return self.nominated_node or self.preemption_node
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it asks for memory, has no node yet, and may be tried by a scheduler."""
+        return self.request is not None and not (
+            self.node_name or self.is_terminating or self.is_finished or self.is_gated
+        )
 
     @property
     def can_hold_memory(self) -> bool:

@@ -230,10 +230,13 @@ class UnfitReason(Enum):
     check: FitCheck | None
     is_unresolvable: bool
     """Whether the node would be refused even if it were empty and healthy. Every other reason may go away by itself."""
+    condition_reason: str
+    """The text as the reason of a condition: `NoEmptyCard`."""
 
     def __new__(cls, text: str, check: FitCheck | None = None) -> Self:
         reason = object.__new__(cls)
         reason._value_ = text
+        reason.condition_reason = "".join(word[0].upper() + word[1:] for word in text.split())
         reason.check = check
         reason.is_unresolvable = check is not None and check.is_unresolvable
         return reason

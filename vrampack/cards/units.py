@@ -62,6 +62,12 @@ def count_card_units(memory_mib: int, unit_mib: int) -> int:
     return memory_mib // unit_mib
 
 
+def format_memory(units: int, unit_mib: int) -> str:
+    """For people: in GiB if that is exact."""
+    mib = units * unit_mib
+    return f"{mib} MiB" if mib % 1024 else f"{mib // 1024} GiB"
+
+
 def scale_units(units: int, from_units: int, to_units: int) -> int:
     """The same share of a card that has `to_units` now and had `from_units`, rounded up: 10 of 14 units are 11 of 15."""
     return -(-units * to_units // from_units)

@@ -39,6 +39,8 @@ LIMIT_MIB_PREFIX = "limit-mib.vrampack.dev/"
 
 PREEMPTION_CONDITION = "vrampack.dev/Preempting"
 """The condition of a pod for which others are evicted by card; its message is the node. Nobody can create a pod with it."""
+PLACEMENT_CONDITION = "VrampackPlacement"
+"""The condition of a pod that was refused: its reason and its message say why. Nobody can create a pod with it."""
 RETRY_ANNOTATION = "vrampack.dev/retry"
 """On a pending pod; not part of a record. A new value makes the scheduler try the pod again."""
 

@@ -259,6 +259,20 @@ class Api:
         body = {"metadata": {"uid": uid}, "status": status}
         return await self._patch_pod_status(namespace, name, body, timeout_seconds, patch=STRATEGIC_MERGE_PATCH)
 
+    async def patch_pod_condition(
+        self, namespace: str, name: str, uid: str, condition: Mapping[str, object], *, timeout_seconds: float
+    ) -> PodObject:
+        """Set the condition of the pod with this uid that has this `type`; the others stay. Else as `patch_pod_status`."""
+        body = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
+        return await self._patch_pod_status(
+            namespace,
+            name,
+            body,
+            timeout_seconds,
+            patch=STRATEGIC_MERGE_PATCH,
+            query={"fieldManager": "vrampack-answers"},
+        )
+
     async def evict(
         self, namespace: str, name: str, uid: str, *, timeout_seconds: float, is_dry_run: bool = False
     ) -> None:
@@ -324,12 +338,19 @@ class Api:
             observe(verb=verb, resource=resource, code=code, seconds=seconds)
 
     async def _patch_pod_status(
-        self, namespace: str, name: str, body: Mapping[str, object], timeout_seconds: float, *, patch: str = MERGE_PATCH
+        self,
+        namespace: str,
+        name: str,
+        body: Mapping[str, object],
+        timeout_seconds: float,
+        *,
+        patch: str = MERGE_PATCH,
+        query: Mapping[str, str] | None = None,
     ) -> PodObject:
         path = build_path("pods", namespace, name) + "/status"
         wanted = ("Pod", name)
         answer = await self._call(
-            "PATCH", path, "pods/status", wanted=wanted, body=body, seconds=timeout_seconds, patch=patch
+            "PATCH", path, "pods/status", wanted=wanted, query=query, body=body, seconds=timeout_seconds, patch=patch
         )
         return decode_answer(answer, PodObject, f"patch pod {namespace}/{name}")
 

@@ -10,13 +10,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from cachetools import TTLCache
 
 from vrampack.cards.pod import Pod
 from vrampack.kube.client import Api
 from vrampack.kube.errors import NoAnswerError, RefusedError
+from vrampack.kube.timestamps import format_time
 
 log = logging.getLogger(__name__)
 
@@ -77,8 +77,8 @@ class EventRecorder:
     def record_pod_event(self, pod: Pod, reason: str, text: str, *, is_warning: bool = True) -> None:
         self._enqueue(_Event("Pod", pod.namespace, pod.name, pod.uid, reason, text, is_warning))
 
-    def record_own_event(self, pod: Pod, reason: str, text: str, *, is_warning: bool) -> None:
-        """Record an event on the pod that this program runs in; another text is another event."""
+    def record_changing_event(self, pod: Pod, reason: str, text: str, *, is_warning: bool) -> None:
+        """Record an event on the pod; another text is another event."""
         self._enqueue(_Event("Pod", pod.namespace, pod.name, pod.uid, reason, text, is_warning, about=text))
 
     def record_node_event(
@@ -132,7 +132,7 @@ class EventRecorder:
     def _build_event(self, event: _Event) -> dict[str, object]:
         self._written += 1
         at = self._now()
-        stamp = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        stamp = format_time(at)
         involved = {"apiVersion": "v1", "kind": event.kind, "name": event.name, "uid": event.uid}
         if event.kind == "Pod":
             involved["namespace"] = event.namespace

@@ -290,6 +290,7 @@ def to_pod(
     is_waiting = request is not None and not pod.spec.node_name
     conditions = read_conditions(pod.status.conditions) if is_waiting else {}
     preempting = conditions.get(well_known.PREEMPTION_CONDITION)
+    answer = conditions.get(well_known.PLACEMENT_CONDITION)
     preemption_node = "" if preempting is None or preempting.status != "True" else preempting.message or ""
     return Pod(
         uid=pod.metadata.uid,
@@ -310,6 +311,7 @@ def to_pod(
         may_bind_late=is_waiting and may_bind_late(pod.spec, labels),
         group=read_group(pod.spec, pod.metadata.namespace, labels),
         failed_attempt=read_failed_attempt(conditions.get("PodScheduled")),
+        told_reason="" if answer is None else answer.reason or "",
         is_gated=bool(pod.spec.scheduling_gates),
     )
 

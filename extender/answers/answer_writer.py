@@ -1,0 +1,178 @@
+"""Writes on a refused pod why it was refused: its condition `VrampackPlacement`, and an event.
+
+    refused for 2 s --oldest first, two pods a second--> told --refused for another kind of reason, a minute later--> told again
+
+The extender that the pod's scheduler calls is the one that writes. What it wrote stands on the pod, so neither a restart nor
+another extender writes it again. At a bind nothing is written: PodScheduled is True then, and the condition is of the past.
+
+A write to a pod has kube-scheduler try that pod once more, and no other: an extender's refusals are ended by any update of the pod.
+The same answer is not written twice, so that is all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
+
+from cachetools import TTLCache
+
+from extender.answers.refusal_text import describe_refusal
+from extender.answers.untold_pods import Refusal, UntoldPods
+from extender.events import EventReason, ExtenderEventRecorder
+from extender.state.group_fit import GroupFit
+from extender.state.ledger import Ledger
+from extender.state.nominator import Nominator
+from extender.state.pod_client import PodClient
+from extender.state.sync import ReadinessCheck
+from policies.engine.engine import Engine
+from vrampack.cards.payment import describe_unpaid
+from vrampack.cards.pod import Pod
+from vrampack.cards.reasons import UnfitReason
+from vrampack.kube.errors import NoAnswerError, RefusedError
+
+log = logging.getLogger(__name__)
+
+INTERVAL_SECONDS = 1.0
+PODS_PER_ROUND = 2
+"""A condition and an event each: four writes a second at most."""
+PATIENCE_SECONDS = 2.0
+"""Room that was just freed, or a preemption, takes less: those pods need no answer."""
+REPEAT_SECONDS = 60.0
+"""A pod whose reason goes back and forth is told once in this time."""
+RECENT_PODS_KEPT = 4096
+UNKNOWN_POD_SECONDS = 300.0
+"""How long a refused pod may be unknown to the ledger: longer than the ledger may be stale."""
+CALL_SECONDS = 5.0
+PAUSE_SECONDS = 10.0
+"""After the API server did not take an answer."""
+POD_GONE_STATUSES = frozenset({404, 409, 422})
+
+_EVENTS = {
+    UnfitReason.GROUP: EventReason.GROUP_DOES_NOT_FIT,
+    UnfitReason.UNPAID: EventReason.WHOLE_CARD_UNPAID,
+    UnfitReason.NOT_VALID: EventReason.REQUEST_NOT_VALID,
+}
+
+
+class RefusalAnswer(NamedTuple):
+    """Why a pod was refused."""
+
+    reason: UnfitReason
+    text: str
+
+
+class AnswerWriter:
+    """Writes in the background."""
+
+    def __init__(  # noqa: PLR0913 - what an answer is made of
+        self,
+        *,
+        ledger: Ledger,
+        nominator: Nominator,
+        engine: Engine,
+        group_fit: GroupFit,
+        pods: PodClient,
+        events: ExtenderEventRecorder,
+        readiness: ReadinessCheck,
+        clock: Callable[[], float],
+        now: Callable[[], float],
+    ) -> None:
+        self._ledger = ledger
+        self._nominator = nominator
+        self._engine = engine
+        self._group_fit = group_fit
+        self._pods = pods
+        self._events = events
+        self._readiness = readiness
+        self._clock = clock
+        self._now = now
+        self._untold = UntoldPods(clock)
+        self._recent: TTLCache[str, bool] = TTLCache(RECENT_PODS_KEPT, REPEAT_SECONDS, timer=clock)
+        self._paused_until = 0.0
+
+    def note_refusal(self, pod: Pod, names: Collection[str], reason: UnfitReason, node_selector: str) -> None:
+        """Filter let none of these nodes pass, for this reason on the nearest of them."""
+        self._untold.note_refusal(pod.uid, pod.told_reason, reason, names, node_selector)
+
+    def note_passed(self, uid: str) -> None:
+        """Filter let a node pass for this pod."""
+        self._untold.forget_pod(uid)
+
+    async def run(self) -> None:
+        """Do a round every second, until cancelled."""
+        while True:
+            await asyncio.sleep(INTERVAL_SECONDS)
+            await self.do_round()
+
+    async def do_round(self) -> None:
+        """Tell the pods that were created first."""
+        if not self._untold or self._clock() < self._paused_until or self._readiness.find_unready_reason():
+            return
+        due = heapq.nsmallest(PODS_PER_ROUND, self._list_due(), key=lambda each: (each[0].created_at, each[0].uid))
+        for pod, refusal in due:
+            self._untold.forget_pod(pod.uid)
+            answer = self._find_answer(pod, refusal)
+            if answer is not None and answer.reason.condition_reason != pod.told_reason:
+                await self._tell_pod(pod, answer)
+
+    def _list_due(self) -> Iterator[tuple[Pod, Refusal]]:
+        now = self._clock()
+        for uid, refusal in self._untold.list_refusals().items():
+            pod = self._ledger.get_pod(uid)
+            if pod is None:
+                if now - refusal.refused_since > UNKNOWN_POD_SECONDS:
+                    self._untold.forget_pod(uid)
+            elif not pod.is_waiting:
+                self._untold.forget_pod(uid)
+            elif now - refusal.refused_since >= PATIENCE_SECONDS and uid not in self._recent:
+                yield pod, refusal
+
+    def _find_answer(self, pod: Pod, refusal: Refusal) -> RefusalAnswer | None:
+        """As of now; None if a node would take the pod."""
+        request = pod.request
+        if request is None:
+            return None
+        self._nominator.note_caller(pod)
+        nearest = self._engine.find_nearest_node(refusal.names, request, pod.uid)
+        if nearest is None:
+            shortfall = self._group_fit.find_shortfall(pod)
+            return None if shortfall is None else RefusalAnswer(UnfitReason.GROUP, str(shortfall))
+        if nearest.reason is UnfitReason.NOT_SEEN:
+            return None
+        if nearest.reason is UnfitReason.NOT_VALID:
+            return RefusalAnswer(nearest.reason, request.problem)
+        if nearest.reason is UnfitReason.UNPAID and not self._engine.may_fit_when_empty(request):
+            return RefusalAnswer(nearest.reason, describe_unpaid(self._engine.count_cards(), request))
+        text = describe_refusal(
+            request,
+            nearest,
+            self._ledger.get_node(nearest.name),
+            cards=self._engine.count_cards(),
+            skipped_nodes=self._count_skipped_nodes(refusal.names),
+            node_selector=refusal.node_selector,
+            unit_mib=self._ledger.unit_mib,
+        )
+        return RefusalAnswer(nearest.reason, text)
+
+    def _count_skipped_nodes(self, names: Collection[str]) -> int:
+        nodes = [self._ledger.get_node(name) for name in self._ledger.list_node_names() - set(names)]
+        return sum(node is not None and bool(node.cards) for node in nodes)
+
+    async def _tell_pod(self, pod: Pod, answer: RefusalAnswer) -> None:
+        self._recent[pod.uid] = True
+        try:
+            await self._pods.write_answer(
+                pod, answer.reason.condition_reason, answer.text, now=self._now(), deadline=self._clock() + CALL_SECONDS
+            )
+        except (RefusedError, NoAnswerError) as error:
+            if isinstance(error, RefusedError) and error.status in POD_GONE_STATUSES:
+                return
+            log.warning("answer not written pod=%s error=%s", pod, error)
+            self._paused_until = self._clock() + PAUSE_SECONDS
+            return
+        event = _EVENTS.get(answer.reason, EventReason.NOT_PLACED)
+        self._events.record_changing_event(pod, event, answer.text, is_warning=True)
+        log.info("refused pod told pod=%s reason=%s", pod, answer.reason.condition_reason)

@@ -1,0 +1,189 @@
+"""Refused pods say why: what the condition and the event have, for whom, how often, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from extender.rule_settings import RuleSettings
+from tests.extender.scheduler_harness import SchedulerHarness
+from tests.support.builders import card_facts, ledger_pod, pod_request
+from vrampack.cards.node import NodeFacts
+from vrampack.cards.request import PodRequest
+from vrampack.kube.errors import NoAnswerError, RefusedError
+
+Json = dict[str, Any]  # Any: a pod as its scheduler sends it
+
+
+def start_desk(*units: int) -> SchedulerHarness:
+    """A node `a` of one A100 of 80 units, on which another namespace's pod holds so many, and a node `t` of one T4 of 15."""
+    desk = SchedulerHarness({"a": [80], "t": [15]})
+    for name, card_units, model in (("a", 80, "A100"), ("t", 15, "T4")):
+        cards = tuple(replace(card, model=model) for card in card_facts(card_units))
+        desk.put_node(NodeFacts(name, cards, unit_mib=1024))
+    for held in units:
+        desk.add_bound_pod("secret", "a", held)
+    return desk
+
+
+def refuse(
+    desk: SchedulerHarness, name: str, ask: PodRequest, *, names: tuple[str, ...] = ("a", "t"), **pod: Json
+) -> None:
+    """The pod waits, and its scheduler asks about these nodes."""
+    desk.ledger.update_pod(ledger_pod(name, ask=ask, created=name))
+    assert desk.filter_names(name, ask.asked_units, names=names, **pod) == []
+
+
+def list_told(desk: SchedulerHarness) -> list[tuple[str, object]]:
+    return [(name, condition["reason"]) for name, condition in desk.api.conditions]
+
+
+TEXTS: dict[str, tuple[PodRequest, tuple[str, ...], Json, str]] = {
+    # of the A100, 80 - 75 = 5 are free; the T4 has 15 at all
+    "too little is free": (
+        pod_request(20),
+        ("a", "t"),
+        {},
+        (
+            "asks for 20 units (20 GiB) on one card; the nearest node is a (A100): no card with enough free memory, "
+            "at most 5 free on one card, 15 missing; large enough when empty: A100"
+        ),
+    ),
+    "its selector leaves a node out": (
+        pod_request(20),
+        ("t",),
+        {"spec": {"nodeSelector": {"pool": "t4", "zone": "b"}}},
+        (
+            "asks for 20 units (20 GiB) on one card; the nearest node is t (T4): larger than any card, at most 15 units; "
+            "1 other node with cards was left out by the scheduler itself (pool=t4, zone=b); large enough when empty: A100"
+        ),
+    ),
+    "no card is large enough": (
+        pod_request(90),
+        ("a", "t"),
+        {},
+        (
+            "asks for 90 units (90 GiB) on one card; the nearest node is a (A100): larger than any card, at most 80 units; "
+            "no card of the cluster is large enough"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("ask", "names", "pod", "text"), TEXTS.values(), ids=TEXTS)
+async def test_the_condition_and_the_event_say_what_is_missing(
+    ask: PodRequest, names: tuple[str, ...], pod: Mapping[str, Json], text: str
+) -> None:
+    desk = start_desk(75)
+    refuse(desk, "p", ask, names=names, **pod)
+    assert await desk.tell_refused() == [("GPUMemoryNotPlaced", text)]
+    ((name, condition),) = desk.api.conditions
+    assert (name, condition["type"], condition["status"]) == ("p", "VrampackPlacement", "False")
+    assert condition["message"] == text
+    assert "secret" not in text
+
+
+async def test_an_invalid_request_is_told_with_its_field() -> None:
+    desk = start_desk()
+    refuse(
+        desk,
+        "p",
+        pod_request(4, labels={"aliyun.com/gpu-count": "x"}),
+        metadata={"labels": {"aliyun.com/gpu-count": "x"}},
+    )
+    ((reason, text),) = await desk.tell_refused()
+    assert reason == "GPUMemoryRequestNotValid"
+    assert text.startswith('metadata.labels["aliyun.com/gpu-count"]')
+    assert list_told(desk) == [("p", "RequestNotValid")]
+
+
+async def test_a_pod_that_finds_room_soon_is_told_nothing() -> None:
+    desk = start_desk(75)
+    refuse(desk, "p", pod_request(20))
+    desk.seconds += 1.9
+    await desk.parts.answers.do_round()
+    desk.ledger.remove_pod("secret")
+    assert desk.filter_names("p", 20) == ["a"]
+    assert await desk.tell_refused() == []
+
+
+async def test_room_that_no_call_has_seen_yet_is_not_denied() -> None:
+    desk = start_desk(75)
+    refuse(desk, "p", pod_request(20))
+    desk.ledger.remove_pod("secret")
+    assert await desk.tell_refused() == []
+
+
+async def test_a_pod_is_told_again_only_for_another_kind_of_reason() -> None:
+    """It says itself what it was told: another process tells it no more. Back and forth, it is told once a minute."""
+    desk = start_desk(75)
+    told = replace(ledger_pod("p", units=20), told_reason="NoCardWithEnoughFreeMemory")
+    desk.ledger.update_pod(told)
+    for held in (75, 70):
+        desk.add_bound_pod("secret", "a", held)
+        desk.filter_names("p", 20)
+        await desk.tell_refused()
+    assert list_told(desk) == []
+    desk.ledger.remove_pod("secret")
+    sick = tuple(replace(card, healthy=False) for card in card_facts(80))
+    desk.put_node(NodeFacts("a", sick, unit_mib=1024))
+    desk.filter_names("p", 20)
+    await desk.tell_refused()
+    assert list_told(desk) == [("p", "CardUnhealthyOrCordoned")]
+    desk.ledger.update_pod(replace(told, told_reason="CardUnhealthyOrCordoned"))
+    desk.add_bound_pod("secret", "a", 75)
+    desk.filter_names("p", 20)
+    await desk.tell_refused()
+    assert len(list_told(desk)) == 1
+    desk.seconds += 60
+    await desk.tell_refused()
+    assert list_told(desk)[1:] == [("p", "NoCardWithEnoughFreeMemory")]
+
+
+async def test_two_pods_are_told_in_a_second_and_the_oldest_first() -> None:
+    desk = start_desk(75)
+    for number in (3, 1, 4, 2, 5):
+        refuse(desk, f"p{number}", pod_request(20))
+    desk.seconds += 2.0
+    await desk.parts.answers.do_round()
+    assert [name for name, _ in list_told(desk)] == ["p1", "p2"]
+    await desk.parts.answers.do_round()
+    assert [name for name, _ in list_told(desk)] == ["p1", "p2", "p3", "p4"]
+
+
+async def test_bound_pods_are_told_nothing() -> None:
+    desk = start_desk(75)
+    refuse(desk, "p", pod_request(20))
+    desk.ledger.update_pod(ledger_pod("p", units=20, node="t"))
+    await desk.tell_refused()
+    assert list_told(desk) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(RefusedError(404, "NotFound", "gone"), ["q"]), (NoAnswerError("silence"), []), (RefusedError(403, "", "no"), [])],
+)
+async def test_an_api_server_that_takes_no_answer_is_left_alone_for_a_while(error: Exception, told: list[str]) -> None:
+    """A pod that is gone is no such failure."""
+    desk = start_desk(75)
+    desk.api.condition_errors.append(error)
+    refuse(desk, "p", pod_request(20))
+    await desk.tell_refused()
+    refuse(desk, "q", pod_request(20))
+    await desk.tell_refused()
+    assert [name for name, _ in list_told(desk)] == told
+    desk.seconds += 10
+    await desk.tell_refused()
+    assert [name for name, _ in list_told(desk)] == ["q"]
+
+
+async def test_of_many_selectors_few_are_remembered() -> None:
+    """Each set of nodes has thousands of names. Pods that are forgotten are noted when they are refused again."""
+    desk = SchedulerHarness({f"n{number:02}": [4] for number in range(20)}, rules=RuleSettings())
+    for number in range(17):
+        refuse(desk, f"p{number:02}", pod_request(9), names=(f"n{number:02}",))
+    await desk.tell_refused()
+    assert [name for name, _ in list_told(desk)] == ["p16"]
