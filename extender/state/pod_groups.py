@@ -1,6 +1,6 @@
-"""How many pods of a group must start together and where, as the PodGroup says: of Kubernetes 1.36, or of the plugin Coscheduling.
+"""How many pods of a group must start together and where, as the PodGroup says: of Kubernetes from 1.36 on, or of the plugin Coscheduling.
 
-    the API server has the kind --> all groups are listed, then watched
+    the API server has the kind --> all groups are listed, then watched, in the best version that it has
     it does not, or we may not  --> asked again every five minutes; no group is known, even if some were before
 
 Of a group that is not known, or whose pods may start one by one, no pod is refused for the others.
@@ -17,9 +17,10 @@ from typing import get_args
 
 from extender.metrics import ExtenderMetrics
 from vrampack.cards.pod_group import GroupKey, GroupKind
+from vrampack.kube.api_request import PodGroupResource
 from vrampack.kube.client import Api
 from vrampack.kube.errors import NoAnswerError, RefusedError
-from vrampack.kube.pod_groups import PodGroupObject
+from vrampack.kube.pod_groups import RESOURCES, PodGroupObject
 from vrampack.kube.reflector import ObjectReference, Reflector
 
 log = logging.getLogger(__name__)
@@ -131,28 +132,34 @@ class PodGroupWatcher:
     async def _follow_kind(self, kind: GroupKind) -> None:
         sink = PodGroupSink(self._groups, kind, self._metrics)
         while True:
-            await self._wait_for_kind(kind)
+            resource = await self._wait_for_kind(kind)
             try:
-                await Reflector(self._api, kind, PodGroupObject, sink, is_optional=True).run()
+                await Reflector(self._api, resource, PodGroupObject, sink, is_optional=True).run()
             except RefusedError as error:
                 log.warning("pod groups no longer read kind=%s error=%s", kind, error)
             self._groups.keep_listed(kind, set())
 
-    async def _wait_for_kind(self, kind: GroupKind) -> None:
+    async def _wait_for_kind(self, kind: GroupKind) -> PodGroupResource:
+        """Returns the best version that the API server has."""
         is_reported = False
-        while (status := await self._probe_kind(kind)) != HTTPStatus.OK:
-            if status == HTTPStatus.FORBIDDEN and not is_reported:
+        while True:
+            statuses: list[int] = []
+            for resource in RESOURCES[kind]:
+                statuses.append(await self._probe_resource(resource))
+                if statuses[-1] == HTTPStatus.OK:
+                    return resource
+            if HTTPStatus.FORBIDDEN in statuses and not is_reported:
                 is_reported = True
                 log.warning(
                     "pod groups not read kind=%s problem=the account lacks list and watch; apply the roles", kind
                 )
-            seconds = PROBE_INTERVAL_SECONDS if status else RETRY_SECONDS
+            seconds = PROBE_INTERVAL_SECONDS if all(statuses) else RETRY_SECONDS
             await asyncio.sleep(seconds * random.uniform(0.8, 1))  # noqa: S311 - spreads load, hides nothing
 
-    async def _probe_kind(self, kind: GroupKind) -> int:
+    async def _probe_resource(self, resource: PodGroupResource) -> int:
         """The status of a list of one group; 0 without an answer."""
         try:
-            await self._api.list_page(kind, limit=1)
+            await self._api.list_page(resource, limit=1)
         except RefusedError as error:
             return error.status
         except NoAnswerError:

@@ -18,17 +18,20 @@ from tests.fakes.api import FakeKubeApi
 from vrampack.cards.pod_group import GroupKey, GroupKind
 from vrampack.kube import reflector
 from vrampack.kube.aio_client import Configuration
+from vrampack.kube.api_request import PodGroupResource
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import Credentials
 from vrampack.kube.errors import NoAnswerError, RefusedError
 from vrampack.kube.objects import PodObject, to_pod
-from vrampack.kube.pod_groups import PodGroupObject
+from vrampack.kube.pod_groups import RESOURCES, PodGroupObject
 from vrampack.kube.reflector import ObjectReference
 from vrampack.kube.watch_reader import ByteStream
 from vrampack.simulator.apiserver import ApiServer
 
 OWN: GroupKind = "podgroups.scheduling.k8s.io"
 PLUGIN: GroupKind = "podgroups.scheduling.x-k8s.io"
+OWN_RESOURCE: PodGroupResource = "podgroups.v1alpha2.scheduling.k8s.io"
+PLUGIN_RESOURCE: PodGroupResource = "podgroups.v1alpha1.scheduling.x-k8s.io"
 GANG = {"schedulingPolicy": {"gang": {"minCount": 3}}}
 Object = dict[str, Any]  # Any: a raw API object
 
@@ -103,17 +106,20 @@ def test_groups_come_change_and_go() -> None:
 
 
 class GroupApi(FakeKubeApi):
-    """Has Coscheduling's groups, and Kubernetes' own after some failures."""
+    """Has Coscheduling's groups, and one version of Kubernetes' own after some failures."""
 
-    def __init__(self, *failures: Exception) -> None:
+    def __init__(self, *failures: Exception, version: PodGroupResource = OWN_RESOURCE) -> None:
         super().__init__()
         self._failures = list(failures)
+        self._version = version
         self.watched: asyncio.Queue[str] = asyncio.Queue()
 
     async def list_page(self, resource: str, **_: object) -> bytes:
-        if resource == OWN and self._failures:
+        if resource == self._version and self._failures:
             raise self._failures.pop(0)
-        items = [a_group("train", GANG if resource == OWN else {"minMember": 2})]
+        if resource not in (self._version, PLUGIN_RESOURCE):
+            raise RefusedError(HTTPStatus.NOT_FOUND, "NotFound", "")
+        items = [a_group("train", GANG if resource == self._version else {"minMember": 2})]
         return msgspec.json.encode({"kind": "PodGroupList", "metadata": {"resourceVersion": "1"}, "items": items})
 
     @asynccontextmanager
@@ -131,12 +137,21 @@ async def test_a_kind_is_watched_once_the_api_server_has_it(
     api = GroupApi(RefusedError(HTTPStatus.NOT_FOUND, "NotFound", ""), forbidden, forbidden, NoAnswerError("cut"))
     groups = PodGroups()
     running = asyncio.create_task(PodGroupWatcher(api, groups, ExtenderMetrics("test")).run())
-    assert {await api.watched.get(), await api.watched.get()} == {OWN, PLUGIN}
+    assert {await api.watched.get(), await api.watched.get()} == {OWN_RESOURCE, PLUGIN_RESOURCE}
     running.cancel()
     assert [groups.get_minimum(GroupKey(kind, "ml", "train")) for kind in (OWN, PLUGIN)] == [3, 2]
     assert [each.getMessage() for each in caplog.records] == [
         f"pod groups not read kind={OWN} problem=the account lacks list and watch; apply the roles"
     ]
+
+
+@pytest.mark.parametrize("version", RESOURCES[OWN])
+async def test_each_version_of_the_kind_is_read(version: PodGroupResource) -> None:
+    api, groups = GroupApi(version=version), PodGroups()
+    running = asyncio.create_task(PodGroupWatcher(api, groups, ExtenderMetrics("test")).run())
+    assert {await api.watched.get(), await api.watched.get()} == {version, PLUGIN_RESOURCE}
+    running.cancel()
+    assert groups.get_minimum(GroupKey(OWN, "ml", "train")) == 3
 
 
 @pytest.mark.parametrize("status", [HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND])
@@ -152,7 +167,7 @@ async def test_a_kind_that_is_withdrawn_is_forgotten_until_it_is_back(
     class WithdrawnApi(GroupApi):
         @asynccontextmanager
         async def watch(self, resource: str, *_: object, **__: object) -> AsyncIterator[ByteStream]:
-            if resource == OWN and not self.watched.qsize():
+            if resource == OWN_RESOURCE and not self.watched.qsize():
                 self.watched.put_nowait(resource)
                 self._failures = [refused, refused]
                 raise refused
@@ -163,8 +178,8 @@ async def test_a_kind_that_is_withdrawn_is_forgotten_until_it_is_back(
     running.cancel()
 
 
-@pytest.mark.parametrize("kind", get_args(GroupKind))
-async def test_an_api_server_without_the_kind_is_not_taken_for_another_server(kind: GroupKind) -> None:
+@pytest.mark.parametrize("resource", get_args(PodGroupResource))
+async def test_an_api_server_without_the_kind_is_not_taken_for_another_server(resource: PodGroupResource) -> None:
     """It answers in plain text, as a balancer would."""
     codes: list[int] = []
 
@@ -174,9 +189,9 @@ async def test_an_api_server_without_the_kind_is_not_taken_for_another_server(ki
     async with ApiServer() as server:
         api = Api(Credentials(Configuration(host=server.url)), observe=observe)
         with pytest.raises(RefusedError, match="404"):
-            await api.list_page(kind, limit=1)
+            await api.list_page(resource, limit=1)
         with pytest.raises(RefusedError, match="404"):
-            async with api.watch(kind, "1", server_seconds=1, silence_seconds=1):
+            async with api.watch(resource, "1", server_seconds=1, silence_seconds=1):
                 pass
         await api.close()
     assert codes == [HTTPStatus.NOT_FOUND] * 2

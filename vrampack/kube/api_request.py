@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 from urllib.parse import quote, urlencode
 
 MERGE_PATCH = "application/merge-patch+json"
@@ -35,10 +36,19 @@ class ApiRequest:
         return self.patch if self.method == "PATCH" else "application/json"
 
 
-GROUPS = {
+PodGroupResource = Literal[
+    "podgroups.v1beta1.scheduling.k8s.io",
+    "podgroups.v1alpha3.scheduling.k8s.io",
+    "podgroups.v1alpha2.scheduling.k8s.io",
+    "podgroups.v1alpha1.scheduling.x-k8s.io",
+]
+"""As kubectl names them: with version and group, since an API server has some versions of one group."""
+GROUPS: Mapping[str, str] = {
     "leases": "/apis/coordination.k8s.io/v1",
-    "podgroups.scheduling.k8s.io": "/apis/scheduling.k8s.io/v1alpha2",
-    "podgroups.scheduling.x-k8s.io": "/apis/scheduling.x-k8s.io/v1alpha1",
+    "podgroups.v1beta1.scheduling.k8s.io": "/apis/scheduling.k8s.io/v1beta1",
+    "podgroups.v1alpha3.scheduling.k8s.io": "/apis/scheduling.k8s.io/v1alpha3",
+    "podgroups.v1alpha2.scheduling.k8s.io": "/apis/scheduling.k8s.io/v1alpha2",
+    "podgroups.v1alpha1.scheduling.x-k8s.io": "/apis/scheduling.x-k8s.io/v1alpha1",
 }
 """API groups, with the version that is read, of the resources outside the core group. One name may be in several groups."""
 

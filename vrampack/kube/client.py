@@ -13,9 +13,14 @@ from typing import Literal, Protocol, get_args
 import msgspec
 
 from vrampack.cards import well_known
-from vrampack.cards.pod_group import GroupKind
 from vrampack.kube.answers import build_answer_error, check_answer, decode_answer
-from vrampack.kube.api_request import MERGE_PATCH, STRATEGIC_MERGE_PATCH, ApiRequest, build_path
+from vrampack.kube.api_request import (
+    MERGE_PATCH,
+    STRATEGIC_MERGE_PATCH,
+    ApiRequest,
+    PodGroupResource,
+    build_path,
+)
 from vrampack.kube.credentials import Credentials
 from vrampack.kube.dra_objects import ResourceSliceObject
 from vrampack.kube.errors import (
@@ -34,9 +39,9 @@ from vrampack.kube.list_page import MAX_OBJECT_BYTES, ListPage, build_page_query
 from vrampack.kube.objects import LeaseObject, NodeObject, PodObject
 from vrampack.kube.watch_reader import ByteStream
 
-Resource = Literal["pods", "nodes", "namespaces", "leases"] | GroupKind
+Resource = Literal["pods", "nodes", "namespaces", "leases"] | PodGroupResource
 
-OPTIONAL_RESOURCES = frozenset({"deviceclasses", "resourceslices", *get_args(GroupKind)})
+OPTIONAL_RESOURCES = frozenset({"deviceclasses", "resourceslices", *get_args(PodGroupResource)})
 """Many API servers have none of these. That they do not know such a path is a refusal with 404."""
 DEFAULT_TIMEOUT_SECONDS = 30.0
 SUCCESS = ("Status", "")

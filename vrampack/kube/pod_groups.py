@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import msgspec
 
+from vrampack.cards.pod_group import GroupKind
+from vrampack.kube.api_request import PodGroupResource
 from vrampack.kube.objects import ObjectMeta
+
+RESOURCES: Mapping[GroupKind, Sequence[PodGroupResource]] = {
+    "podgroups.scheduling.k8s.io": (
+        "podgroups.v1beta1.scheduling.k8s.io",
+        "podgroups.v1alpha3.scheduling.k8s.io",
+        "podgroups.v1alpha2.scheduling.k8s.io",
+    ),
+    "podgroups.scheduling.x-k8s.io": ("podgroups.v1alpha1.scheduling.x-k8s.io",),
+}
+"""The versions of each kind, the best one first. What we read of them is the same in all: 1.36 has the last of the first kind, 1.37 the others."""
 
 
 class GangPolicy(msgspec.Struct, frozen=True, rename="camel"):
@@ -37,7 +51,7 @@ class PodGroupSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PodGroupObject(msgspec.Struct, frozen=True):
-    """A PodGroup of scheduling.k8s.io/v1alpha2 or scheduling.x-k8s.io/v1alpha1."""
+    """A PodGroup of any version in `RESOURCES`."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PodGroupSpec = PodGroupSpec()
