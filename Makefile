@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 SOAK   := $(addprefix tests/e2e/,test_kills.py test_leader_change.py test_churn.py test_activator.py test_nominee.py test_soft_reservations.py test_rules.py test_burst.py test_late_answers.py test_holds.py test_groups.py test_preemption_by_card.py soak_silence.py)
-SIMULATED_SOAK := $(addprefix tests/,$(addprefix simulation/test_,long_run.py simulation.py outages.py) agent/test_fence_allocation_order.py agent/test_tenant_oddities.py extender/test_ledger_state_machine.py extender/test_reload_under_load.py extender/test_card_preemption_trials.py brute_force/test_whole_extender.py)
+SIMULATED_SOAK := $(addprefix tests/,$(addprefix simulation/test_,long_run.py simulation.py outages.py) agent/test_fence_allocation_order.py agent/test_tenant_oddities.py extender/test_ledger_state_machine.py extender/test_reload_under_load.py extender/test_card_preemption_trials.py extender/test_groups_at_random.py brute_force/test_whole_extender.py)
 # Each core runs a part of the tests, and takes over from the others what they have not begun.
 ALL_CORES := -n logical --dist worksteal
 # One part more than cores, as many tests wait for programs that they have started.
@@ -110,7 +110,7 @@ recipes-node: needed-node-hub setup ## The same on the whole node: pods of Kueue
 
 soak: needed-shim setup ## Nothing lost, the long way: 24 simulated hours, 300 deaths, 20 changes of the lead, 1,000 activations, 1,000 starts by CDI ..; two hours
 	VRAMPACK_SIMULATION_HOURS=24 VRAMPACK_SIMULATION_SEEDS=7200 VRAMPACK_SIMULATION_OUTAGES=3 \
-	VRAMPACK_SHUFFLED_STARTS=1000 VRAMPACK_ODDITIES=100000 VRAMPACK_LEDGER_RUNS=400 VRAMPACK_RELOADS=50 VRAMPACK_PREEMPTION_SEEDS=400 VRAMPACK_BRUTE_FORCE_CALLS=300000 $(BIN)/python -m pytest -s $(SIMULATED_SOAK)
+	VRAMPACK_SHUFFLED_STARTS=1000 VRAMPACK_ODDITIES=100000 VRAMPACK_LEDGER_RUNS=400 VRAMPACK_RELOADS=50 VRAMPACK_PREEMPTION_SEEDS=400 VRAMPACK_BRUTE_FORCE_CALLS=300000 VRAMPACK_GROUP_WORLDS=1500 $(BIN)/python -m pytest -s $(SIMULATED_SOAK)
 	VRAMPACK_KILLS=300 VRAMPACK_LEADER_CHANGES=20 VRAMPACK_CHURN_SECONDS=60 VRAMPACK_OUTAGE_SECONDS=45 \
 	VRAMPACK_KICK_ROUNDS=1000 VRAMPACK_NOMINEE_TRIALS=200 VRAMPACK_PREEMPTION_KILLS=200 VRAMPACK_BURST_PODS=1000 VRAMPACK_HOLDS_SCALE=7 VRAMPACK_GROUP_ROUNDS=100 \
 	VRAMPACK_PROMISE_ROUNDS=20 VRAMPACK_GANG_ROUNDS=100 VRAMPACK_RULED_CLUSTERS=200 $(BIN)/python -m pytest -m e2e -s $(SOAK)
