@@ -46,7 +46,7 @@ def run_in(copy: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_policy_is_added_by_one_file_and_one_row(tmp_path: Path) -> None:
     for name in COPIED:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "e2e", "node"))
+            shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("e2e", "node"))
         else:
             shutil.copy(ROOT / name, tmp_path)
     (tmp_path / "policies" / "least_used.py").write_text(MODULE.lstrip())

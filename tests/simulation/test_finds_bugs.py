@@ -8,7 +8,7 @@ from tests.simulation.bugs import BUGS
 from tests.simulation.run import a_case, run_case
 from tests.simulation.world import SimulationSettings, draw_settings
 
-SEEDS = 120
+SEEDS = 80
 """Half of what `test_simulation` runs."""
 FOUND_BY = {
     "trust a silent api server": 75,
