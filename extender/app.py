@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from extender.autoscaling.node_protection import PROTECTION_LEASE, NodeProtection
+from extender.autoscaling.autoscaling import LEASE_NAME, Autoscaling
 from extender.checks.device_classes import DeviceClassCheck
 from extender.checks.scheduler_config import check_scheduler_config
 from extender.components import INSTALLATION_NAMESPACE, build_components, build_lease
@@ -121,15 +121,15 @@ class Extender:
         self._hosts = HostUsage(is_kept=settings.select_policies().reads_hosts)
         refusals = ReportedRefusals(time.monotonic)
         lease_namespace = INSTALLATION_NAMESPACE if options.pod is None else options.pod.namespace
-        self._protection_lease = build_lease(
-            api, lease_namespace, PROTECTION_LEASE, clock=time.monotonic, now_ns=time.time_ns
+        self._autoscaling_lease = build_lease(
+            api, lease_namespace, LEASE_NAME, clock=time.monotonic, now_ns=time.time_ns
         )
-        self._protection = NodeProtection(
+        self._autoscaling = Autoscaling(
             self._ledger,
             api,
             self._events,
             metrics,
-            lease=self._protection_lease,
+            lease=self._autoscaling_lease,
             readiness=self._readiness,
             settings=settings,
             clock=time.monotonic,
@@ -147,8 +147,8 @@ class Extender:
             hosts=self._hosts,
             refusals=refusals,
             writers=BindingWriters(self._ledger, self._events, metrics, options.pod, clock=time.monotonic),
-            pod_watcher=self._protection.rules if self._protection.follows_rules else None,
-            node_watchers=(self._protection, node_labels),
+            pod_watchers=self._autoscaling.pod_watchers,
+            node_watchers=(self._autoscaling, node_labels),
         )
         self._usage_leases = UsageLeases(metrics, clock=time.monotonic)
         self._api = api
@@ -256,8 +256,8 @@ class Extender:
             self._components.places.run(),
             keep_running("activator", self._components.activator.run),
             self._evictor.run(),
-            keep_running("autoscaling", self._protection.run),
-            self._protection_lease.run(is_wanted=self._protection.needs_lease),
+            keep_running("autoscaling", self._autoscaling.run),
+            self._autoscaling_lease.run(is_wanted=self._autoscaling.needs_lease),
             keep_running("answers", self._components.answers.run),
             keep_running("shadow", self._components.shadow_judge.run),
             self._denied_calls.run(),

@@ -35,6 +35,7 @@ class EventReason(StrEnum):
     WHOLE_CARDS_AS_REQUESTED = "GPUMemoryWholeCardsAsRequested"
     KEPT_FROM_AUTOSCALERS = "GPUMemoryKeptFromAutoscalers"
     NOT_KEPT_FROM_AUTOSCALERS = "GPUMemoryNotKeptFromAutoscalers"
+    NODE_ASKED_FOR = "GPUMemoryNodeAskedFor"
 
 
 class ExtenderEventRecorder(events.EventRecorder):

@@ -47,6 +47,7 @@ EVICTION_RESULTS = ("evicted", "kept", "budget", "gone", "failed")
 ACTIVATION_RESULTS = ("bound", "refused", "expired", "gone", "failed")
 KEPT_NODE_STATES = ("kept", "ended", "foreign")
 NODE_PROTECTION_RESULTS = ("kept", "ended", "free", "failed")
+PLACEHOLDER_RESULTS = ("made", "served", "node_came", "expired", "failed")
 CONFIG_REASONS = ("rejected", "restart")
 
 
@@ -161,6 +162,12 @@ class ExtenderMetrics:
             "Nodes written to be left alone by autoscalers, or no longer, by new state: kept, ended, free, failed (not written).",
             ["result"],
             series=NODE_PROTECTION_RESULTS,
+        )
+        self.placeholders = registry.add_counter(
+            "vrampack_placeholders_total",
+            "Placeholders for autoscalers: made, deleted because served, node_came or expired (no node came), failed (not written).",
+            ["result"],
+            series=PLACEHOLDER_RESULTS,
         )
         self.bound_after_flush = registry.add_counter(
             "vrampack_bound_after_flush_total",

@@ -136,13 +136,25 @@ class HoldSettings(StrictModel):
 
 
 class AutoscalingSettings(StrictModel):
-    """Nodes that autoscalers must not remove, because their pods would find no card elsewhere. See docs/autoscalers.md."""
+    """Nodes that autoscalers must not remove, and nodes that they must add: they know no cards. See docs/autoscalers.md."""
 
     protect: Literal["auto", "always", "never"] = "auto"
     """`auto`: once a node shows that Karpenter or the Cluster Autoscaler is there. A change needs a restart."""
 
     max_hours: float = Field(default=24.0, ge=1, le=8760)
     """How long a node is kept at most: what keeps an autoscaler from removing it also keeps it from replacing an outdated node."""
+
+    placeholders: Literal["never", "karpenter", "cluster-autoscaler"] = "never"
+    """For which autoscaler placeholders are made: pods that only a new node can take, where totals fit a pod and no card does.
+    It needs docs/recipes/placeholders.yaml, and a restart."""
+
+    max_placeholders_per_hour: int = Field(default=4, ge=1, le=1000)
+    """The most of them in an hour: each may become a node."""
+
+    @property
+    def follows_rules(self) -> bool:
+        """Whether anybody asks which nodes a pod may use."""
+        return self.protect != "never" or self.placeholders != "never"
 
 
 def _expand_decide(given: object) -> object:

@@ -1,4 +1,4 @@
-"""Keeps node autoscalers, which count a node's units and not its cards, from removing nodes whose pods would find no card elsewhere.
+"""Keeps node autoscalers, which count units and not cards, from removing nodes that are needed, and makes them add those that are missing.
 
-Start with `stranded_nodes.py`.
+Start with `stranded_nodes.py` and `placeholders.py`.
 """

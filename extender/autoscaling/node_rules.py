@@ -11,11 +11,13 @@ from functools import lru_cache
 import msgspec
 
 from vrampack.cards.pod import Pod
+from vrampack.cards.well_known import ENFORCEMENT
 from vrampack.kube.decoding import NULL, UNDECODABLE
 from vrampack.kube.examined_objects import ExaminedNode, ExaminedNodeSpec, ExaminedPodSpec
 from vrampack.kube.node_filters import find_placement_obstacle
 from vrampack.kube.objects import NodeObject, ObjectMeta, PodSpec
 
+HOSTNAME = "kubernetes.io/hostname"
 MAX_DECODED = 4096
 
 MANY_KEYS = 64
@@ -37,7 +39,7 @@ _POD_SPEC = msgspec.json.Decoder(ExaminedPodSpec)
 
 
 class NodeRules:
-    """Of the pods that ask for cards, and the nodes that offer any."""
+    """Of the pods that ask for cards, and the nodes that offer any or will soon, because an agent is there."""
 
     def __init__(self, resource: str) -> None:
         self._resource = resource
@@ -49,6 +51,8 @@ class NodeRules:
         """By node."""
         self._judged: set[RuleKey] = set()
         """What `_verdicts` may be about."""
+        self._newest_at = ""
+        """When the newest node with an agent was made."""
 
     def update_pod(self, pod: Pod, spec: PodSpec) -> None:
         """The pod asks for cards."""
@@ -72,14 +76,18 @@ class NodeRules:
 
     def update_node(self, obj: NodeObject, spec: ExaminedNodeSpec) -> None:
         """`spec` is the node's, decoded."""
-        name = obj.metadata.name
-        if self._resource not in (obj.status.allocatable or {}):
+        seen = obj.metadata
+        name = seen.name
+        if self._resource not in (obj.status.allocatable or {}) and ENFORCEMENT not in (seen.labels or {}):
             self.remove_node(name)
             return
-        node = ExaminedNode(ObjectMeta(name=name, labels=obj.metadata.labels), spec=spec)
+        kept = ObjectMeta(name=name, labels=seen.labels, creation_timestamp=seen.creation_timestamp)
+        node = ExaminedNode(kept, spec=spec)
         if self._nodes.get(name) != node:
             self.generation += 1
             self._nodes[name] = node
+            if _has_agent(node):
+                self._newest_at = max(self._newest_at, seen.creation_timestamp or "")
             self._verdicts[name] = {}
 
     def remove_node(self, name: str) -> None:
@@ -103,11 +111,27 @@ class NodeRules:
             self._judged.add(key)
         return verdicts[key]
 
+    def has_new_node(self, key: RuleKey, since: str) -> bool:
+        """Whether a node with an agent that such pods may use was made after this time, in the API server's form."""
+        return self._newest_at > since and any(
+            (node.metadata.creation_timestamp or "") > since and _has_agent(node) and self.may_use(key, name)
+            for name, node in self._nodes.items()
+        )
+
+    def get_hostname(self, name: str) -> str:
+        """The node's label of this name, which need not be the node's own name."""
+        node = self._nodes.get(name)
+        return name if node is None else (node.metadata.labels or {}).get(HOSTNAME, name)
+
     def stays_with_its_node(self, uid: str) -> bool:
         """Whether the pod names the one node on which it may be, as a DaemonSet's does: it ends with that node."""
         key = self._pods.get(uid)
         spec = None if key is None else _decode_spec(key)
         return spec is not None and spec.names_its_node
+
+
+def _has_agent(node: ExaminedNode) -> bool:
+    return ENFORCEMENT in (node.metadata.labels or {})
 
 
 def _read_affinity(affinity: msgspec.Raw) -> bytes:

@@ -11,6 +11,7 @@ from vrampack.kube.errors import RefusedError
 
 OUTCOME_UNKNOWN = "bind outcome unknown"
 """How an answer begins when it is not known whether the pod is bound."""
+PLACEHOLDER_REFUSAL = "a placeholder for an autoscaler gets no node"
 API_FAILURES = frozenset({"api_error", "not_written", "deadline", "unready"})
 """Results that say nothing against the node."""
 

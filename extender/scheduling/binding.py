@@ -28,6 +28,7 @@ from extender.metrics import ExtenderMetrics
 from extender.scheduling.bind_outcome import (
     BOUND_OUTCOME,
     OUTCOME_UNKNOWN,
+    PLACEHOLDER_REFUSAL,
     BindOutcome,
     StaleBinding,
     name_refusal,
@@ -143,6 +144,8 @@ class Binder:
             return resolve_already_bound(pod, args.node)
         if pod.is_terminating or pod.is_finished:
             return BindOutcome("pod_gone", f"pod {pod} is being deleted or has finished; nothing was bound")
+        if pod.is_placeholder:
+            return BindOutcome("conflict", f"{PLACEHOLDER_REFUSAL}; nothing was bound")
         outcome = await self._bind_once(pod, args.node, deadline)
         if isinstance(outcome, StaleBinding):
             self._metrics.stale_bindings.inc()

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from extender.answers.answer_writer import AnswerWriter
 from extender.metrics import ExtenderMetrics
-from extender.scheduling.bind_outcome import API_FAILURES
+from extender.scheduling.bind_outcome import API_FAILURES, PLACEHOLDER_REFUSAL
 from extender.scheduling.binding import Binder
 from extender.scheduling.named_places import NamedPlaces
 from extender.scheduling.node_backoff import NodeBackoff
@@ -182,6 +182,8 @@ class Verbs:
     def _filter_unbound_pod(
         self, scheduling_request: SchedulingRequest, pod_request: PodRequest, names: Sequence[str]
     ) -> VerbResponse:
+        if scheduling_request.pod.is_placeholder:
+            return _filter_error(PLACEHOLDER_REFUSAL)
         uid = scheduling_request.pod.uid
         self._node_backoff.back_off_target(uid)
         self._places.begin_attempt(scheduling_request.pod, names)

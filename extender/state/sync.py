@@ -179,10 +179,10 @@ class PodSink:
         *,
         hosts: HostUsage | None = None,
         writers: BindingWriters | None = None,
-        pod_watcher: PodWatcher | None = None,
+        pod_watchers: Sequence[PodWatcher] = (),
     ) -> None:
         self._ledger = ledger
-        self._watcher = pod_watcher
+        self._watchers = pod_watchers
         self._writers = writers
         self._hosts = hosts or HostUsage(is_kept=False)
         self._known_on_hosts: frozenset[str] | None = None
@@ -202,14 +202,16 @@ class PodSink:
     def on_page(self, objects: Sequence[PodObject]) -> None:
         for obj in objects:
             self._listed.add(obj.metadata.uid)
-            self._ledger.update_listed_pod(self._read_pod(obj))
+            pod = self._read_pod(obj)
+            if not pod.is_placeholder:
+                self._ledger.update_listed_pod(pod)
 
     def on_list_finished(self) -> None:
         if self._baseline is not None:
             self._ledger.end_list(self._baseline, self._listed)
             self._hosts.end_list(self._known_on_hosts, self._listed)
-            if self._watcher is not None:
-                self._watcher.keep_pods(self._listed)
+            for watcher in self._watchers:
+                watcher.keep_pods(self._listed)
         self._baseline, self._listed, self._known_on_hosts = None, set(), None
         self._freshness.mark_listed("pods")
 
@@ -217,13 +219,14 @@ class PodSink:
         pod = self._read_pod(obj)
         if self._writers is not None:
             self._writers.observe_pod(pod)
-        self._ledger.update_pod(pod)
+        if not pod.is_placeholder:
+            self._ledger.update_pod(pod)
 
     def on_deleted(self, obj: PodObject) -> None:
         self._ledger.remove_pod(obj.metadata.uid)
         self._hosts.remove_pod(obj.metadata.uid)
-        if self._watcher is not None:
-            self._watcher.remove_pod(obj.metadata.uid)
+        for watcher in self._watchers:
+            watcher.remove_pod(obj.metadata.uid)
 
     def on_malformed(self, reference: ObjectReference, text: str) -> None:
         self._reporter.report_malformed_object(text)
@@ -235,8 +238,9 @@ class PodSink:
     def _read_pod(self, obj: PodObject) -> Pod:
         host = self._hosts.update_pod(obj)
         pod = to_pod(obj, resource=self._resource, label_keys=self._ledger.label_keys, host=host)
-        if pod.request is not None and self._watcher is not None:
-            self._watcher.update_pod(pod, obj.spec)
+        if pod.request is not None:
+            for watcher in self._watchers:
+                watcher.update_pod(pod, obj.spec)
         problem = pod.request.problem if pod.request is not None else ""
         if problem and not pod.node_name and not pod.is_finished and self._ledger.get_pod(pod.uid) is None:
             self._reporter.report_invalid_request(pod, problem)
@@ -377,7 +381,7 @@ def build_reflectors(  # noqa: PLR0913 - what the two sinks are made of
     hosts: HostUsage | None = None,
     refusals: ReportedRefusals | None = None,
     writers: BindingWriters | None = None,
-    pod_watcher: PodWatcher | None = None,
+    pod_watchers: Sequence[PodWatcher] = (),
     node_watchers: Sequence[NodeWatcher] = (),
 ) -> tuple[Reflector[PodObject], Reflector[NodeObject]]:
     """Build the two reflectors that feed the ledger."""
@@ -389,7 +393,7 @@ def build_reflectors(  # noqa: PLR0913 - what the two sinks are made of
         settings.resources.memory,
         hosts=hosts,
         writers=writers,
-        pod_watcher=pod_watcher,
+        pod_watchers=pod_watchers,
     )
     nodes = NodeSink(
         ledger, freshness, reporter, metrics, settings, hosts=hosts, refusals=refusals, node_watchers=node_watchers

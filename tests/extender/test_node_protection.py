@@ -10,8 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from extender.autoscaling.autoscaling import Autoscaling
 from extender.autoscaling.node_marks import AUTOSCALER_KEYS
-from extender.autoscaling.node_protection import LIFT_SECONDS, PLAN_INTERVAL_SECONDS, NodeProtection
+from extender.autoscaling.node_protection import LIFT_SECONDS
+from extender.autoscaling.node_rules import NodeRules
+from extender.autoscaling.plan_pace import PLAN_INTERVAL_SECONDS
 from extender.events import ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
 from extender.settings import AutoscalingSettings, load_settings
@@ -71,7 +74,7 @@ class ProtectionHarness:
         self.lease = Leader()
         self.readiness = ScriptedReadiness()
         self.labels = labels
-        self.protection = NodeProtection(
+        self.autoscaling = Autoscaling(
             self.ledger,
             self.api,
             ExtenderEventRecorder(self.api, self.metrics, clock=lambda: self.now, now=lambda: self.now),
@@ -85,6 +88,7 @@ class ProtectionHarness:
             cpu_clock=lambda: 0.0,
             now=lambda: self.now,
         )
+        self.protection = self.autoscaling.protection
         for name in names:
             self.add_node(name, used=[5, 5])
 
@@ -97,7 +101,8 @@ class ProtectionHarness:
                 record = Record("vrampack", (Share(units, f"GPU-{card}", card),))
                 pod = ledger_pod(uid, units=units, node=name, record=record)
                 self.ledger.update_pod(pod)
-                self.protection.rules.update_pod(pod, PodSpec())
+                for watcher in self.autoscaling.pod_watchers:
+                    watcher.update_pod(pod, PodSpec())
 
     def show_node(self, name: str, annotations: Annotations, units: int = 16, version: str = VERSION) -> None:
         """The watch shows the node."""
@@ -105,7 +110,7 @@ class ProtectionHarness:
         metadata = {"name": name, "labels": self.labels, "annotations": given, "resourceVersion": version}
         node = {"metadata": metadata, "status": {"allocatable": {well_known.MEMORY_RESOURCE: str(units)}}}
         read = msgspec.json.decode(json.dumps(node), type=NodeObject)
-        self.protection.update_node(read)
+        self.autoscaling.update_node(read)
 
     async def at(self, *seconds: float) -> list[tuple[str, Annotations]]:
         """What was written by rounds at these times."""
@@ -150,8 +155,7 @@ async def test_where_nodes_are_kept(protect: str, labels: Mapping[str, str], *, 
 
 def test_where_no_node_is_ever_kept_the_rules_of_nodes_are_not_followed() -> None:
     world = ProtectionHarness("a", "b", protect="never")
-    assert not world.protection.follows_rules
-    assert not world.protection.rules.may_use(world.protection.rules.find_key("a-0"), "b")
+    assert not [watcher for watcher in world.autoscaling.pod_watchers if isinstance(watcher, NodeRules)]
 
 
 async def test_at_most_two_nodes_are_written_in_a_round() -> None:

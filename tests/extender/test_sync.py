@@ -18,6 +18,7 @@ from tests.fakes.api import FakeKubeApi
 from tests.support.builders import UNIT_MIB
 from tests.support.manifest_builders import cards_annotation, pod_manifest, published_card
 from tests.support.scripted_readiness import ScriptedReadiness
+from vrampack.cards.well_known import PLACEHOLDER_SCHEDULER
 from vrampack.kube.objects import NodeObject, PodObject, PodStatus
 from vrampack.kube.reflector import ObjectReference
 
@@ -46,7 +47,7 @@ class SyncFeed:
         self.freshness = Freshness(clock=lambda: self.seconds, now=lambda: 1e9 + self.seconds, stale_seconds=120)
         self.rules = NodeRules("aliyun.com/gpu-mem")
         self.pods = PodSink(
-            self.ledger, self.freshness, reporter, self.metrics, "aliyun.com/gpu-mem", pod_watcher=self.rules
+            self.ledger, self.freshness, reporter, self.metrics, "aliyun.com/gpu-mem", pod_watchers=[self.rules]
         )
         self.nodes = NodeSink(self.ledger, self.freshness, reporter, self.metrics, settings)
 
@@ -99,6 +100,10 @@ def node(name: str, text: str | None = None, **annotations: str) -> NodeObject:
 def pod(name: str, *, bound: str = "", **annotations: str) -> PodObject:
     body = pod_manifest(name, "4", uid=name, namespace="default", annotations=annotations)
     body["spec"]["nodeName"] = bound
+    return read_object(body)
+
+
+def read_object(body: Any) -> PodObject:  # noqa: ANN401 - the pod as JSON
     return msgspec.json.decode(msgspec.json.encode(body), type=PodObject)
 
 
@@ -209,7 +214,7 @@ def test_a_pod_that_can_no_longer_be_decoded_keeps_holding_its_memory(feed: Sync
 
 def test_an_invalid_request_gets_one_event_with_field_and_fix(feed: SyncFeed) -> None:
     body = pod_manifest("odd", "4", uid="odd", namespace="default", labels={"aliyun.com/gpu-count": "none"})
-    odd = msgspec.json.decode(msgspec.json.encode(body), type=PodObject)
+    odd = read_object(body)
     feed.list_all(odd)
     feed.pods.on_changed(odd)
     assert feed.events.asked == [("odd", EventReason.REQUEST_NOT_VALID)]
@@ -219,6 +224,16 @@ def test_an_invalid_request_gets_one_event_with_field_and_fix(feed: SyncFeed) ->
 def test_pods_without_gpu_memory_are_not_kept(feed: SyncFeed) -> None:
     feed.list_all(msgspec.convert({"metadata": {"name": "web", "uid": "web"}}, PodObject))
     assert list(feed.ledger.list_pods()) == []
+
+
+def test_a_placeholder_is_not_counted_before_somebody_binds_it(feed: SyncFeed) -> None:
+    manifest = pod_manifest("p", 4, scheduler=PLACEHOLDER_SCHEDULER, uid="p")
+    feed.list_all(read_object(manifest))
+    feed.pods.on_changed(read_object(manifest))
+    assert list(feed.ledger.list_pods()) == []
+    manifest["spec"]["nodeName"] = "n"
+    feed.pods.on_changed(read_object(manifest))
+    assert [pod.name for pod in feed.ledger.list_pods()] == ["p"]
 
 
 def test_relists_are_counted_by_cause(feed: SyncFeed) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.fakes.faults import api_status
 from tests.kube.client_harness import ANNOTATIONS, SOON, ClientHarness
+from tests.support.manifest_builders import pod_manifest
 from tests.support.recorded_api_calls import open_api
 from vrampack.kube.client import FOREIGN_CODE
 from vrampack.kube.errors import NoAnswerError, RefusedError, ResourceExpiredError
@@ -302,6 +303,17 @@ async def test_a_node_patch_keeps_other_keys(setting: ClientHarness) -> None:
     assert refusal.value.status == 409
     assert setting.server.get("nodes", "n")["metadata"]["annotations"] == {"a": "1", "c": "3"}
     assert ("patch", "nodes", 200) in setting.calls.made
+
+
+async def test_a_pod_is_made_and_deleted(setting: ClientHarness) -> None:
+    """The uid of another pod changes nothing."""
+    await setting.api.create_pod("default", pod_manifest("made", 4), timeout_seconds=SOON)
+    uid = setting.server.get("pods", "made", namespace="default")["metadata"]["uid"]
+    with pytest.raises(RefusedError) as refusal:
+        await setting.api.delete_pod("default", "made", "another", timeout_seconds=SOON)
+    assert refusal.value.status == 409
+    await setting.api.delete_pod("default", "made", uid, timeout_seconds=SOON)
+    assert await setting.api.get_pod("default", "made", timeout_seconds=SOON) is None
 
 
 async def test_an_event_is_created_in_its_namespace(setting: ClientHarness) -> None:

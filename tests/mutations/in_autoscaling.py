@@ -9,6 +9,8 @@ from tests.mutations.breaks import Mutation
 STRANDED = "tests/extender/test_stranded_nodes.py"
 PROTECTION = "tests/extender/test_node_protection.py"
 
+PLACEHOLDERS = "tests/extender/test_placeholders.py"
+
 PROTECTIONS: Mapping[str, Mutation] = {
     "pods are moved to a node that may go itself": Mutation(
         "extender/autoscaling/stranded_nodes.py",
@@ -29,9 +31,27 @@ PROTECTIONS: Mapping[str, Mutation] = {
         f"{PROTECTION}::test_a_node_on_which_somebody_else_set_a_key_is_left_alone[karpenter.sh/do-not-disrupt]",
     ),
     "an extender that is not the leader writes": Mutation(
-        "extender/autoscaling/node_protection.py",
+        "extender/autoscaling/write_turn.py",
         "return self._lease.is_held and not is_paused and not self._readiness.find_unready_reason()",
         "return not is_paused and not self._readiness.find_unready_reason()",
         f"{PROTECTION}::test_only_a_leader_that_is_ready_writes[not the leader]",
+    ),
+    "a pod that is larger than any card gets a node": Mutation(
+        "extender/autoscaling/card_shortages.py",
+        "if not cards.reason.is_unresolvable:",
+        "if cards.reason:",
+        f"{PLACEHOLDERS}::test_for_no_other_pod_is_a_placeholder_made[of a model that no card has]",
+    ),
+    "a placeholder stays when a new node has an agent": Mutation(
+        "extender/autoscaling/placeholders.py",
+        "if self._rules.has_new_node(shortage.shape.rules, pod.created_at):",
+        "if False:",
+        f"{PLACEHOLDERS}::test_a_placeholder_goes_at_once_when_a_new_node_has_an_agent_and_no_other_one_follows_soon",
+    ),
+    "a placeholder is bound": Mutation(
+        "extender/scheduling/binding.py",
+        "if pod.is_placeholder:",
+        "if False:",
+        f"{PLACEHOLDERS}::test_a_scheduler_that_asks_about_a_placeholder_gets_no_node_for_it",
     ),
 }

@@ -8,6 +8,7 @@ from vrampack.cards.pod_group import GroupKey
 from vrampack.cards.records import Record, UnreadableRecord
 from vrampack.cards.request import PodRequest
 from vrampack.cards.resource_version import is_later_version
+from vrampack.cards.well_known import PLACEHOLDER_SCHEDULER
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,11 @@ class Pod:
     def node_to_keep(self) -> str:
         """The node on which it keeps cards until it is bound; empty for none."""
         return self.nominated_node or self.preemption_node
+
+    @property
+    def is_placeholder(self) -> bool:
+        """Whether it is there for autoscalers alone, and must never get a node."""
+        return self.scheduler_name == PLACEHOLDER_SCHEDULER and not self.node_name
 
     @property
     def is_waiting(self) -> bool:

@@ -278,6 +278,19 @@ class Api:
             query={"fieldManager": "vrampack-answers"},
         )
 
+    async def create_pod(self, namespace: str, pod: Mapping[str, object], *, timeout_seconds: float) -> None:
+        """Raises `RefusedError` when nothing was written (409 if there is one of this name), `NoAnswerError` when that is not known."""
+        path = build_path("pods", namespace)
+        await self._call("POST", path, "pods", wanted=("Pod", ""), body=pod, seconds=timeout_seconds)
+
+    async def delete_pod(self, namespace: str, name: str, uid: str, *, timeout_seconds: float) -> None:
+        """Delete the pod with this uid. Else as `evict`."""
+        path = build_path("pods", namespace, name)
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        await self._call(
+            "DELETE", path, "pods", verb="delete", wanted=("Pod", name), body=body, seconds=timeout_seconds
+        )
+
     async def evict(
         self, namespace: str, name: str, uid: str, *, timeout_seconds: float, is_dry_run: bool = False
     ) -> None:

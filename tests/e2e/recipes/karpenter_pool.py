@@ -18,6 +18,7 @@ from tests.support.karpenter.autoscaler import RunningKarpenter, list_definition
 from tests.support.manifest_builders import RESOURCE, cards_annotation, published_card
 from tests.support.node_manifests import ORDINARY
 from tests.support.processes import REPOSITORY
+from vrampack.cards.well_known import ENFORCEMENT
 
 TYPE = "g5.12xlarge"
 CARDS_OF_A_NODE = 4
@@ -69,6 +70,10 @@ class KarpenterPool:
         )
         for name, node in made.items():
             _publish_cards(self.cluster, name, node)
+
+    def count_claims(self) -> int:
+        """The nodes that Karpenter has made or is about to make."""
+        return len(self.cluster.request_ok("GET", f"{API}/nodeclaims")["items"])
 
     def open_nodes(self) -> None:
         """Any pod may use all of them from now on; returns when Karpenter has taken all of them for complete."""
@@ -214,7 +219,8 @@ def _publish_cards(cluster: ControlPlane, name: str, node: Json) -> None:
         for index in range(CARDS_OF_A_NODE)
     ]
     path = f"{NODES}/{node['metadata']['name']}"
-    published = {"metadata": {"annotations": {"vrampack.dev/cards": cards_annotation(*cards)}}}
+    metadata = {"annotations": {"vrampack.dev/cards": cards_annotation(*cards)}, "labels": {ENFORCEMENT: "native"}}
+    published = {"metadata": metadata}
     cluster.request_ok("PATCH", path, published, content_type=MERGE)
     ready = {"type": "Ready", "status": "True", "reason": "MadeUp", "message": "no kubelet runs here"}
     status = {"conditions": [ready], "capacity": OFFERED, "allocatable": OFFERED}

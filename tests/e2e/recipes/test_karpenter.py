@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +13,8 @@ from tests.e2e.recipes.karpenter_pool import SEAT, KarpenterPool, run_pool
 from tests.e2e.shipped_leases import install_leases
 from tests.support.control_plane.cluster import ControlPlane, Json
 from tests.support.manifest_builders import PODS, pod_manifest
-from tests.support.processes import ManagedProcess
+from tests.support.processes import REPOSITORY, ManagedProcess
+from vrampack.cards.well_known import PLACEHOLDER_NAMESPACE
 
 
 class Load(NamedTuple):
@@ -35,7 +36,12 @@ LOADS = {
 """560 of 1,760 units are asked for on 20 nodes."""
 NAMES = {kind: [f"{kind}-{number}" for number in range(load.nodes)] for kind, load in LOADS.items()}
 NEVER = "\nautoscaling: {protect: never}\n"
+PLACEHOLDERS = "\nautoscaling: {placeholders: karpenter}\n"
+RIGHT = REPOSITORY / "docs" / "recipes" / "placeholders.yaml"
 BOUND_SECONDS = 60
+NOMINATED_SECONDS = 25
+"""Less than a pod has to wait before a placeholder is made for it."""
+PLACEHOLDER_PODS = f"/api/v1/namespaces/{PLACEHOLDER_NAMESPACE}/pods"
 pytestmark = pytest.mark.timeout(300)  # a minute or two; the rest is for a busy machine
 
 
@@ -84,13 +90,46 @@ def test_a_node_is_made_for_the_first_pod(
     pool.cluster.wait_until(lambda: not _list_homeless(pool.cluster), BOUND_SECONDS, what="the pod is bound")
 
 
-def _load_nodes(pool: KarpenterPool) -> None:
+def test_a_placeholder_brings_a_node_for_a_pod_that_totals_fit_and_no_card(
+    pool: KarpenterPool, extender: Callable[..., ExtenderProgram], scheduler: Callable[..., ManagedProcess]
+) -> None:
+    """Karpenter first says that the pod fits on the node of today, for which it would make none; it makes one for the placeholder."""
+    cluster = pool.cluster
+    install_leases(cluster)
+    cluster.kubectl("apply", "--validate=strict", "-f", RIGHT)
+    extender(configuration=installed_configuration(cluster, EXTENDER) + PLACEHOLDERS)
+    scheduler()
+    (full,) = names = NAMES["full"][:1]
+    _load_nodes(pool, {"full": names})
+    cluster.request_ok("POST", PODS, pod_manifest("large", LOADS["large"].units))
+    cluster.wait_until(
+        lambda: _read_nominations(cluster, "large"), NOMINATED_SECONDS, what="Karpenter has a node for the pod"
+    )
+    (nomination,) = _read_nominations(cluster, "large")
+    assert pool.read_nodes()[full]["metadata"]["name"] in nomination
+    assert pool.count_claims() == 1
+    pool.start_nodes(2)
+    cluster.wait_until(lambda: not _list_homeless(cluster), BOUND_SECONDS, what="the pod is bound")
+    cluster.wait_until(lambda: not cluster.request_ok("GET", PLACEHOLDER_PODS)["items"], what="the placeholder is gone")
+    assert pool.count_claims() == 2
+
+
+def _read_nominations(cluster: ControlPlane, pod: str) -> Sequence[str]:
+    """What Karpenter says of the nodes that it has for the pod."""
+    events = cluster.request_ok("GET", "/api/v1/namespaces/default/events")["items"]
+    return [
+        each["message"] for each in events if (each["reason"], each["involvedObject"]["name"]) == ("Nominated", pod)
+    ]
+
+
+def _load_nodes(pool: KarpenterPool, names: Mapping[str, Sequence[str]] = NAMES) -> None:
     """Each node gets its pods, which may go anywhere afterwards."""
-    pool.add_nodes([name for names in NAMES.values() for name in names])
+    pool.add_nodes([name for each in names.values() for name in each])
     for kind, load in LOADS.items():
-        for name in NAMES[kind]:
+        for name in names.get(kind, ()):
             pool.cluster.request_ok("POST", "/apis/apps/v1/namespaces/default/replicasets", _replicas(name, load))
-    pool.cluster.wait_until(lambda: _are_all_bound(pool.cluster), BOUND_SECONDS, what="all pods are bound")
+    wanted = sum(len(names.get(kind, ())) * load.pods for kind, load in LOADS.items())
+    pool.cluster.wait_until(lambda: _are_all_bound(pool.cluster, wanted), BOUND_SECONDS, what="all pods are bound")
     pool.open_nodes()
 
 
@@ -104,8 +143,7 @@ def _replicas(name: str, load: Load) -> Json:
     }
 
 
-def _are_all_bound(cluster: ControlPlane) -> bool:
-    wanted = sum(load.nodes * load.pods for load in LOADS.values())
+def _are_all_bound(cluster: ControlPlane, wanted: int) -> bool:
     return len(_list_pods(cluster)) == wanted and not _list_homeless(cluster)
 
 

@@ -69,7 +69,7 @@ def read_cluster_snapshot(objects: Iterable[Object], resource: str = well_known.
             if read.node_name:
                 (bound if read.can_hold_memory else others).append(pod)
                 holding.append(read)
-            elif read.request is not None and not read.is_gated and not read.is_terminating:
+            elif read.is_waiting and not read.is_placeholder:
                 waiting.append(pod)
     return ClusterSnapshot(
         tuple(nodes),

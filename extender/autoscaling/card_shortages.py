@@ -1,0 +1,86 @@
+"""Finds the pods for which no autoscaler adds a node: the sums of some node fit them, and no card of any node does.
+
+Pods that ask for the same cards and may use the same nodes are of one shape. Some node must be of a kind that would take the pod if it
+were empty: no node more helps a pod that is larger than any card.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import NamedTuple
+
+import msgspec
+
+from extender.autoscaling.node_rules import NodeRules, RuleKey
+from extender.autoscaling.stranded_nodes import VISITS_PER_SLICE
+from extender.state.ledger import Ledger
+from vrampack.cards.fit import Unfit, find_fitting_cards
+from vrampack.cards.pod import Pod
+from vrampack.cards.request import CardRequest
+
+MAX_SHAPES = 64
+"""Of the pods that wait longest; the others come after them."""
+
+
+class PodShape(NamedTuple):
+    request: CardRequest
+    asked_units: int
+    rules: RuleKey
+
+    @property
+    def name(self) -> str:
+        """The same in every process, and of the form that a pod's name has."""
+        return "shape-" + sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()[:16]
+
+
+class CardShortage(NamedTuple):
+    """Of one shape."""
+
+    shape: PodShape
+    pod: Pod
+    """The one that has waited longest."""
+    nodes: tuple[str, ...]
+    """Those whose sums fit."""
+
+
+async def find_shortages(ledger: Ledger, rules: NodeRules) -> Mapping[str, CardShortage]:
+    """By the names of their shapes. Other tasks run in between, so it is as right as the ledger was during the call."""
+    shortages = {}
+    for shape, pod in _list_shapes(ledger, rules).items():
+        if nodes := await _list_seeming(ledger, rules, shape):
+            shortages[shape.name] = CardShortage(shape, pod, tuple(nodes))
+    return shortages
+
+
+def _list_shapes(ledger: Ledger, rules: NodeRules) -> Mapping[PodShape, Pod]:
+    """Each with its oldest pod. One card helps no group, and no new node has the cards that a pod names."""
+    shapes: dict[PodShape, Pod] = {}
+    for pod in sorted(ledger.list_unbound_pods(), key=lambda pod: (pod.created_at, pod.uid)):
+        key, request = rules.find_key(pod.uid), pod.request
+        if key is None or request is None or not (pod.is_waiting and pod.failed_attempt):
+            continue
+        if pod.group is None and not pod.node_to_keep and request.card_request.uuids is None:
+            shapes.setdefault(PodShape(request.card_request, request.asked_units, key), pod)
+        if len(shapes) == MAX_SHAPES:
+            break
+    return shapes
+
+
+async def _list_seeming(ledger: Ledger, rules: NodeRules, shape: PodShape) -> list[str]:
+    """The nodes whose sums fit such a pod, and whose cards would if they were empty; none if one has a card for it now."""
+    seeming = []
+    for count, node in enumerate(ledger.list_nodes(), start=1):
+        if count % VISITS_PER_SLICE == 0:
+            await asyncio.sleep(0)
+        unasked_units = ledger.get_unasked_units(node.name)
+        fits_sum = unasked_units is None or unasked_units >= shape.asked_units
+        if not (fits_sum and rules.may_use(shape.rules, node.name)):
+            continue
+        cards = find_fitting_cards(node, shape.request)
+        if not isinstance(cards, Unfit):
+            return []
+        if not cards.reason.is_unresolvable:
+            seeming.append(node.name)
+    return seeming

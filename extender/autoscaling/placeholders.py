@@ -1,0 +1,257 @@
+"""Makes autoscalers add a node where the sums of one fit a pod and no card does: by a placeholder, a pod that only a new node can take.
+
+    short for 30 s --> placeholder --no longer short, a new node came, or 15 min--> deleted
+           ^                                                                          |
+           '-------------- still short: not before 5 min, later an hour --------------'
+
+There is one for each shape of pods at a time (`card_shortages.py`), and its name is that of the shape: another extender goes on from the
+placeholders that there are. Where a new node has an agent, the placeholder must go: Karpenter would make one more node for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from extender.autoscaling.card_shortages import CardShortage, find_shortages
+from extender.autoscaling.node_marks import parse_time
+from extender.autoscaling.node_rules import NodeRules
+from extender.autoscaling.placeholder_pods import Json, build_placeholder, exclude_agents, exclude_hosts
+from extender.autoscaling.plan_pace import compute_pause
+from extender.autoscaling.write_turn import WriteTurn
+from extender.events import EventReason, ExtenderEventRecorder
+from extender.metrics import ExtenderMetrics
+from extender.settings import AutoscalingSettings
+from extender.state.ledger import Ledger
+from vrampack.backoff import Backoff
+from vrampack.cards.pod import Pod
+from vrampack.cards.well_known import PLACEHOLDER_NAMESPACE
+from vrampack.kube.answers import decode_answer
+from vrampack.kube.client import Api
+from vrampack.kube.errors import NoAnswerError, RefusedError
+from vrampack.kube.examined_objects import ExaminedPod
+from vrampack.kube.node_filters import sum_requests
+from vrampack.kube.objects import PodSpec
+
+log = logging.getLogger(__name__)
+
+CHECK_INTERVAL_SECONDS = 1.0
+WATCH_INTERVAL_SECONDS = 0.1
+"""The same while there is a placeholder: Karpenter looks at pods that wait each 10 s, and a second after they change."""
+SHORT_SECONDS = 30.0
+"""For so long no card must have had room: pods end, and others are evicted."""
+MAX_SECONDS = 900.0
+"""Karpenter gives up a node that has not come after 15 minutes."""
+HOUR_SECONDS = 3600.0
+CALL_SECONDS = 5.0
+REFUSED_SECONDS = 5.0
+"""After a refusal, which the next try may get as well: the right may be missing."""
+AGAIN = Backoff(first_seconds=300.0, longest_seconds=3600.0)
+MESSAGE = "no node: the sums of some fit such pods, and no card does (docs/autoscalers.md)"
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": MESSAGE}
+"""What a scheduler says that finds no node: autoscalers look at no other pods."""
+
+
+class _Attempt(NamedTuple):
+    """The last placeholder of a shape."""
+
+    pod_uid: str
+    """The first pod of the shape then. When it is bound, a node has helped."""
+    again_at: float
+    """When there may be another one for this pod."""
+    made: int
+    """How many have been made for it."""
+
+
+class Placeholders:
+    """It is fed every pod that asks for cards."""
+
+    def __init__(  # noqa: PLR0913 - what it needs, each named
+        self,
+        ledger: Ledger,
+        rules: NodeRules,
+        api: Api,
+        events: ExtenderEventRecorder,
+        metrics: ExtenderMetrics,
+        *,
+        turn: WriteTurn,
+        settings: AutoscalingSettings,
+        clock: Callable[[], float],
+        cpu_clock: Callable[[], float],
+        now: Callable[[], float],
+    ) -> None:
+        """`clock` and `cpu_clock` count seconds; `now` is Unix time."""
+        self._ledger = ledger
+        self._rules = rules
+        self._api = api
+        self._events = events
+        self._results = metrics.placeholders
+        self._turn = turn
+        self._settings = settings
+        self._clock = clock
+        self._cpu_clock = cpu_clock
+        self._now = now
+        self._standing: dict[str, Pod] = {}
+        """By uid: all placeholders that the API server shows."""
+        self._shortages: Mapping[str, CardShortage] = {}
+        self._short_since: Mapping[str, float] = {}
+        self._next_plan_at = 0.0
+        self._made_at: deque[float] = deque()
+        """In the last hour. A restart forgets them."""
+        self._attempts: dict[str, _Attempt] = {}
+        """By shape."""
+        self._refused_until = 0.0
+
+    def update_pod(self, pod: Pod, spec: PodSpec) -> None:  # noqa: ARG002 - the shape of a watcher
+        if pod.is_placeholder and pod.namespace == PLACEHOLDER_NAMESPACE:
+            self._standing[pod.uid] = pod
+        else:
+            self.remove_pod(pod.uid)
+
+    def remove_pod(self, uid: str) -> None:
+        self._standing.pop(uid, None)
+
+    def keep_pods(self, uids: Collection[str]) -> None:
+        self._standing = {uid: pod for uid, pod in self._standing.items() if uid in uids}
+
+    def needs_lease(self) -> bool:
+        """Whether there may be something to make or to delete."""
+        return self._is_wanted or bool(self._standing)
+
+    @property
+    def _is_wanted(self) -> bool:
+        return self._settings.placeholders != "never"
+
+    async def run(self) -> None:
+        """Make and delete placeholders, until cancelled."""
+        while True:
+            await asyncio.sleep(WATCH_INTERVAL_SECONDS if self._standing else CHECK_INTERVAL_SECONDS)
+            await self.check_shapes()
+
+    async def check_shapes(self) -> None:
+        """One round."""
+        if not self._may_write():
+            return
+        await self._plan()
+        for pod in [each for each in self._standing.values() if not each.is_terminating]:
+            result = self._find_end(pod)
+            if result and self._may_write():
+                await self._delete(pod, result)
+            elif not pod.failed_attempt and self._may_write():
+                await self._mark(pod)
+        standing = {pod.name for pod in self._standing.values()}
+        for name, shortage in self._shortages.items():
+            if name not in standing and self._may_make(name, shortage) and self._may_write():
+                await self._make(shortage)
+
+    def _may_write(self) -> bool:
+        return self._clock() >= self._refused_until and self._turn.may_write()
+
+    async def _plan(self) -> None:
+        now = self._clock()
+        if not self._is_wanted:
+            self._shortages = {}
+        elif now >= self._next_plan_at:
+            began = self._cpu_clock()
+            self._shortages = await find_shortages(self._ledger, self._rules)
+            self._next_plan_at = self._clock() + compute_pause(self._cpu_clock() - began)
+        self._short_since = {name: self._short_since.get(name, now) for name in self._shortages}
+        self._attempts = {
+            name: each for name, each in self._attempts.items() if name in self._shortages or each.again_at > now
+        }
+
+    def _find_end(self, pod: Pod) -> str:
+        """Why the placeholder has to go; empty if it may stay."""
+        shortage = self._shortages.get(pod.name)
+        if shortage is None:
+            return "served"
+        if self._rules.has_new_node(shortage.shape.rules, pod.created_at):
+            return "node_came"
+        return "expired" if self._now() >= parse_time(pod.created_at) + MAX_SECONDS else ""
+
+    def _may_make(self, name: str, shortage: CardShortage) -> bool:
+        now = self._clock()
+        while self._made_at and self._made_at[0] <= now - HOUR_SECONDS:
+            self._made_at.popleft()
+        attempt = self._attempts.get(name)
+        again_at = 0.0 if attempt is None or attempt.pod_uid != shortage.pod.uid else attempt.again_at
+        is_due = now >= max(again_at, self._short_since[name] + SHORT_SECONDS)
+        return is_due and len(self._made_at) < self._settings.max_placeholders_per_hour
+
+    async def _make(self, shortage: CardShortage) -> None:
+        self._put_off(shortage, made=self._count_made(shortage) + 1)
+        try:
+            placeholder = await self._build(shortage)
+            if placeholder is None:
+                return
+            self._made_at.append(self._clock())
+            await self._api.create_pod(PLACEHOLDER_NAMESPACE, placeholder, timeout_seconds=CALL_SECONDS)
+        except (RefusedError, NoAnswerError) as error:
+            self._note_failure(shortage.shape.name, error)
+            return
+        self._turn.note_success()
+        self._results.labels("made").inc()
+        log.info("placeholder made name=%s pod=%s nodes=%d", shortage.shape.name, shortage.pod, len(shortage.nodes))
+        text = f"the sums of {len(shortage.nodes)} nodes fit it and no card does: placeholder {shortage.shape.name} asks for a node"
+        self._events.record_pod_event(shortage.pod, EventReason.NODE_ASKED_FOR, text, is_warning=False)
+
+    async def _build(self, shortage: CardShortage) -> Json | None:
+        """None if the pod is bound or gone by now, or if a node with room for it may not do."""
+        pod = shortage.pod
+        body = await self._api.get_pod_bytes(pod.namespace, pod.name, timeout_seconds=CALL_SECONDS)
+        if body is None:
+            return None
+        seen = decode_answer(body, ExaminedPod, f"get pod {pod}")
+        if seen.metadata.uid != pod.uid or seen.spec.node_name:
+            return None
+        if seen.spec.depends_on_other_pods or seen.spec.has_resource_claims:
+            return None
+        is_karpenter = self._settings.placeholders == "karpenter"
+        hostnames = [self._rules.get_hostname(name) for name in shortage.nodes]
+        exclusion = exclude_agents() if is_karpenter else exclude_hosts(hostnames)
+        return build_placeholder(shortage.shape, sum_requests(seen.spec), exclusion)
+
+    async def _mark(self, pod: Pod) -> None:
+        """As its scheduler would."""
+        try:
+            await self._api.patch_pod_condition(
+                pod.namespace, pod.name, pod.uid, UNSCHEDULABLE, timeout_seconds=CALL_SECONDS
+            )
+        except (RefusedError, NoAnswerError) as error:
+            self._note_failure(pod.name, error)
+            return
+        self._turn.note_success()
+        self._standing[pod.uid] = replace(pod, failed_attempt=MESSAGE)
+
+    async def _delete(self, pod: Pod, result: str) -> None:
+        shortage = self._shortages.get(pod.name)
+        if shortage is not None:
+            self._put_off(shortage, made=max(1, self._count_made(shortage)))
+        try:
+            await self._api.delete_pod(pod.namespace, pod.name, pod.uid, timeout_seconds=CALL_SECONDS)
+        except (RefusedError, NoAnswerError) as error:
+            self._note_failure(pod.name, error)
+            return
+        self._turn.note_success()
+        self.remove_pod(pod.uid)
+        self._results.labels(result).inc()
+        log.info("placeholder deleted name=%s result=%s", pod.name, result)
+
+    def _count_made(self, shortage: CardShortage) -> int:
+        """For the first pod of the shape."""
+        attempt = self._attempts.get(shortage.shape.name)
+        return attempt.made if attempt is not None and attempt.pod_uid == shortage.pod.uid else 0
+
+    def _put_off(self, shortage: CardShortage, *, made: int) -> None:
+        again_at = self._clock() + AGAIN.compute_seconds(made)
+        self._attempts[shortage.shape.name] = _Attempt(shortage.pod.uid, again_at, made)
+
+    def _note_failure(self, name: str, error: RefusedError | NoAnswerError) -> None:
+        self._results.labels("failed").inc()
+        log.warning("placeholder not written name=%s error=%s", name, error)
+        if not self._turn.note_failure(error):
+            self._refused_until = self._clock() + REFUSED_SECONDS
