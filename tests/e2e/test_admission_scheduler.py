@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from http import HTTPStatus
 
 import pytest
 
+from extender.autoscaling.card_shortages import PodShape
+from extender.autoscaling.placeholder_pods import build_placeholder, exclude_agents
 from tests.support.admission.attacks import (
     Attack,
     default_scheduler,
@@ -28,8 +31,14 @@ from tests.support.admission.policies import (
     without_showing,
     without_validation,
 )
+from tests.support.control_plane.access_denials import ACCOUNT, NAMESPACE
 from tests.support.control_plane.cluster import Json
+from tests.support.manifest_builders import RESOURCE
+from tests.support.processes import REPOSITORY
+from vrampack.cards.request import CardRequest
+from vrampack.cards.well_known import PLACEHOLDER_NAMESPACE
 
+EXTENDER_USER = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
 SET, GUARD = "vrampack-scheduler-set", "vrampack-scheduler-guard"
 ATTACKS: dict[str, Attack] = {
     "default scheduler": default_scheduler,
@@ -90,6 +99,21 @@ def test_a_pod_without_gpu_memory_keeps_its_scheduler_and_node(bench: AdmissionB
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
 def test_no_attack_bypasses_the_scheduler_policy(bench: AdmissionBench, attack: Attack) -> None:
     assert not attack(bench)
+
+
+def test_the_extender_makes_placeholders_where_no_pod_may_do_harm(bench: AdmissionBench) -> None:
+    """With the right that docs/recipes/placeholders.yaml gives it, and past the policies. Not even an administrator makes another pod there."""
+    cluster = bench.cluster
+    cluster.kubectl("apply", "--validate=strict", "-f", REPOSITORY / "docs" / "recipes" / "placeholders.yaml")
+    may_make = ("auth", "can-i", "create", "pods", "-n", PLACEHOLDER_NAMESPACE, f"--as={EXTENDER_USER}")
+    cluster.wait_until(lambda: cluster.kubectl(*may_make, check=False).returncode == 0, what="the right is in force")
+    shape = PodShape(CardRequest(12), 12, (b"null", b"null", b"null"))
+    placeholder = build_placeholder(shape, {RESOURCE: Fraction(12), "cpu": Fraction(3, 2)}, exclude_agents())
+    harmful = {**placeholder, "spec": placeholder["spec"] | {"hostNetwork": True}}
+    pods = f"/api/v1/namespaces/{PLACEHOLDER_NAMESPACE}/pods"
+    assert cluster.request("POST", pods, harmful)[0] == HTTPStatus.FORBIDDEN
+    assert cluster.request("POST", pods, placeholder, token=bench.extender)[0] == HTTPStatus.CREATED
+    assert cluster.request("DELETE", f"{pods}/{shape.name}", token=bench.extender)[0] == HTTPStatus.OK
 
 
 def test_the_refusals_name_field_and_fix(bench: AdmissionBench) -> None:
