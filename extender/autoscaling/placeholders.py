@@ -34,7 +34,8 @@ from vrampack.kube.answers import decode_answer
 from vrampack.kube.client import Api
 from vrampack.kube.errors import NoAnswerError, RefusedError
 from vrampack.kube.examined_objects import ExaminedPod
-from vrampack.kube.node_filters import sum_requests
+from vrampack.kube.node_filters import find_node_obstacle, sum_requests
+from vrampack.kube.node_reader import read_node_state
 from vrampack.kube.objects import PodSpec
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,8 @@ MAX_SECONDS = 900.0
 """Karpenter gives up a node that has not come after 15 minutes."""
 HOUR_SECONDS = 3600.0
 CALL_SECONDS = 5.0
+MAX_CHECKED_NODES = 16
+"""For each a node and its pods are read."""
 REFUSED_SECONDS = 5.0
 """After a refusal, which the next try may get as well: the right may be missing."""
 AGAIN = Backoff(first_seconds=300.0, longest_seconds=3600.0)
@@ -200,7 +203,7 @@ class Placeholders:
         self._events.record_pod_event(shortage.pod, EventReason.NODE_ASKED_FOR, text, is_warning=False)
 
     async def _build(self, shortage: CardShortage) -> Json | None:
-        """None if the pod is bound or gone by now, or if a node with room for it may not do."""
+        """None if the pod is bound or gone by now, if a new node may not do, or if an autoscaler adds one anyway."""
         pod = shortage.pod
         body = await self._api.get_pod_bytes(pod.namespace, pod.name, timeout_seconds=CALL_SECONDS)
         if body is None:
@@ -210,10 +213,21 @@ class Placeholders:
             return None
         if seen.spec.depends_on_other_pods or seen.spec.has_resource_claims:
             return None
+        if not await self._fits_by_sums(seen, shortage):
+            return None
         is_karpenter = self._settings.placeholders == "karpenter"
         hostnames = [self._rules.get_hostname(name) for name in shortage.nodes]
         exclusion = exclude_agents() if is_karpenter else exclude_hosts(hostnames)
         return build_placeholder(shortage.shape, sum_requests(seen.spec), exclusion)
+
+    async def _fits_by_sums(self, pod: ExaminedPod, shortage: CardShortage) -> bool:
+        """Whether some node passes the scheduler's own filters, CPU and main memory included, of those that are looked at this time."""
+        first = (self._count_made(shortage) - 1) * MAX_CHECKED_NODES % len(shortage.nodes)
+        for name in shortage.nodes[first : first + MAX_CHECKED_NODES]:
+            state = await read_node_state(self._api, name)
+            if state is not None and not find_node_obstacle(pod, state.node, state.pods):
+                return True
+        return False
 
     async def _mark(self, pod: Pod) -> None:
         """As its scheduler would."""

@@ -26,6 +26,7 @@ from tests.support.scripted_readiness import ScriptedReadiness
 from vrampack.cards import well_known
 from vrampack.cards.node import Share
 from vrampack.cards.records import Record
+from vrampack.kube.client import Resource
 from vrampack.kube.errors import RefusedError
 from vrampack.kube.objects import NodeObject, PodObject, to_pod
 
@@ -44,12 +45,20 @@ class PlaceholderApi(FakeKubeApi):
     def __init__(self) -> None:
         super().__init__()
         self.placeholders: dict[str, Json] = {}
+        self.nodes: dict[str, Json] = {}
         self.refusals = 0
         self.stamp = ""
 
     async def get_pod_bytes(self, namespace: str, name: str, *, timeout_seconds: float) -> bytes | None:  # noqa: ARG002 - the real one's shape
         pod = self.pods.get((namespace, name))
         return None if pod is None else json.dumps(pod).encode()
+
+    async def list_page(self, resource: Resource, **query: Any) -> bytes:  # noqa: ANN401 - the real one's
+        name = query["field_selector"].partition("=")[2]
+        kind, items = ("NodeList", [self.nodes[name]]) if resource == "nodes" else ("PodList", [])
+        return json.dumps(
+            {"apiVersion": "v1", "kind": kind, "metadata": {"resourceVersion": "1"}, "items": items}
+        ).encode()
 
     async def create_pod(self, namespace: str, pod: Mapping[str, object], *, timeout_seconds: float) -> None:  # noqa: ARG002 - the real one's shape
         if self.refusals:
@@ -118,7 +127,9 @@ class PlaceholderHarness:
         """The watch shows the node, whose agent has not said what cards it has."""
         labels |= {well_known.ENFORCEMENT: "native"}
         metadata = {"name": name, "labels": labels, "creationTimestamp": self._stamp()}
-        self.autoscaling.update_node(msgspec.json.decode(json.dumps({"metadata": metadata}), type=NodeObject))
+        allocatable = {well_known.MEMORY_RESOURCE: "32", "cpu": "8", "pods": "110"}
+        self.api.nodes[name] = node = {"metadata": metadata, "status": {"allocatable": allocatable}}
+        self.autoscaling.update_node(msgspec.json.decode(json.dumps(node), type=NodeObject))
 
     def add_pod(self, name: str, units: int = UNITS, *, failed: bool = True, **fields: Json) -> None:
         """A pod that a scheduler could not place."""
@@ -206,6 +217,15 @@ async def test_for_no_other_pod_is_a_placeholder_made(fields: Json) -> None:
     world = PlaceholderHarness()
     world.add_pod("a", **fields)
     assert await world.at(0.0, SHORT_SECONDS) == []
+
+
+async def test_where_the_node_lacks_cpu_the_autoscaler_adds_one_by_itself() -> None:
+    world = PlaceholderHarness()
+    world.api.nodes["n"]["status"]["allocatable"]["cpu"] = "1"
+    world.add_pod("a")
+    assert await world.at(0.0, SHORT_SECONDS) == []
+    world.api.nodes["n"]["status"]["allocatable"]["cpu"] = "2"
+    assert len(await world.at(SHORT_SECONDS + AGAIN.first_seconds)) == 1
 
 
 async def test_pods_of_one_shape_have_one_placeholder_which_goes_with_the_last_of_them() -> None:

@@ -48,6 +48,12 @@ PROTECTIONS: Mapping[str, Mutation] = {
         "if False:",
         f"{PLACEHOLDERS}::test_a_placeholder_goes_at_once_when_a_new_node_has_an_agent_and_no_other_one_follows_soon",
     ),
+    "a node counts as one that an autoscaler has for the pod, whatever it lacks": Mutation(
+        "extender/autoscaling/placeholders.py",
+        "if state is not None and not find_node_obstacle(pod, state.node, state.pods):",
+        "if state is not None:",
+        f"{PLACEHOLDERS}::test_where_the_node_lacks_cpu_the_autoscaler_adds_one_by_itself",
+    ),
     "a placeholder is bound": Mutation(
         "extender/scheduling/binding.py",
         "if pod.is_placeholder:",
