@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from itertools import groupby
+from math import inf
 from typing import NamedTuple
 
 from cachetools import LRUCache, TTLCache
@@ -28,6 +29,8 @@ from vrampack.cards.pod_group import GroupKey
 from vrampack.cards.request import PodRequest
 
 EXPIRY_INTERVAL_SECONDS = 1.0
+SILENT_SECONDS = 15.0
+"""A scheduler's Lease lasts so long: after a longer silence another one may have led, and called another extender."""
 RECENT_SECONDS = 5.0
 """A scheduler writes within less how an attempt has failed."""
 MAX_RECENT = 10_000
@@ -73,6 +76,10 @@ class NamedPlaces:
         self._schedulers = frozenset(settings.holds.schedulers)
         self._max_seconds = settings.holds.max_seconds
         self._stale_seconds = settings.deadlines.stale_seconds
+        self._expired: LRUCache[str, None] = LRUCache(MAX_RECENT)
+        """Pods whose hold has lasted too long: no nomination renews it."""
+        self._called_at = -inf
+        """When filter was called last, for any pod."""
         self._attempts: TTLCache[str, Attempt] = TTLCache(MAX_RECENT, RECENT_SECONDS, timer=clock)
         """The last one of each pod."""
         self._groups_tried: LRUCache[str, GroupKey] = LRUCache(MAX_SCHEDULERS)
@@ -98,23 +105,25 @@ class NamedPlaces:
         for held in self._ledger.places.list_held_places():
             age, uid = self._ledger.get_age_seconds(held), held.pod.uid
             if age >= self._max_seconds:
+                self._expired[uid] = None
                 self._ledger.release_held_places(uid, "expired")
             elif is_fresh and age >= self._stale_seconds and self._ledger.get_pod(uid) is None:
                 self._ledger.release_held_places(uid, "gone")
 
     def restore_holds(self, engine: Engine) -> None:
-        """Hold the places of pods that a scheduler has nominated, as it does from 1.35 on while it waits, after a restart."""
+        """Hold the places of pods that a scheduler has nominated, as it does from 1.35 on while it waits, and that have none here."""
         for pod in self._ledger.list_unbound_pods():
-            if pod.nominated_node and pod.request is not None and not pod.is_gated and self._may_bind_late(pod):
+            if pod.nominated_node and self._may_restore(pod) and pod.request is not None:
                 scored = engine.evaluate_node(pod.nominated_node, pod.request, pod.uid)
                 if isinstance(scored, ScoredCards):
                     self.name_place(pod, pod.request, pod.nominated_node, scored)
 
-    def begin_attempt(self, pod: Pod, names: Sequence[str]) -> None:
+    def begin_attempt(self, pod: Pod, names: Sequence[str], engine: Engine) -> None:
         """Filter is called for the pod: the places of its earlier attempts are given up, and those of a group before it that failed.
 
         On other sets of nodes than that of `names` it may have places of the same attempt, which it keeps.
         """
+        self._restore_after_silence(engine)
         self._end_group_before(pod)
         held, others = self._ledger.places.list_held_places_of(pod.uid), self._list_alternatives(pod, names)
         if self._may_bind_late(pod):
@@ -172,6 +181,16 @@ class NamedPlaces:
         held = self._ledger.places.list_held_places_of(uid)
         later = [place.node_name for place in held if place.made_at > began_at]
         self._ledger.release_held_places(uid, "failed", beside=later)
+
+    def _restore_after_silence(self, engine: Engine) -> None:
+        now = self._clock()
+        if now - self._called_at >= SILENT_SECONDS:
+            self.restore_holds(engine)
+        self._called_at = now
+
+    def _may_restore(self, pod: Pod) -> bool:
+        is_known = bool(self._ledger.places.list_places_of(pod.uid)) or pod.uid in self._expired
+        return self._may_bind_late(pod) and not pod.is_gated and not is_known
 
     def _end_group_before(self, pod: Pod) -> None:
         """The scheduler tries the pods of a group in one go: a pod of no group, or of another, shows that this has ended.

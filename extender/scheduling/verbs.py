@@ -186,7 +186,7 @@ class Verbs:
             return _filter_error(PLACEHOLDER_REFUSAL)
         uid = scheduling_request.pod.uid
         self._node_backoff.back_off_target(uid)
-        self._places.begin_attempt(scheduling_request.pod, names)
+        self._places.begin_attempt(scheduling_request.pod, names, self._engine)
         self._generations.forget_pod(uid)
         key = self._engine.find_verdict_key(pod_request, uid)
         generation = RejectionGeneration(self._ledger.capacity_generation, self._ledger.cards_generation)

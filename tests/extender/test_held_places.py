@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from extender.scheduling.named_places import SILENT_SECONDS
 from extender.settings import HoldSettings
 from tests.extender.scheduler_harness import SchedulerHarness
 from tests.support.builders import ledger_pod
@@ -199,6 +200,30 @@ def test_after_a_restart_a_nomination_is_held_again() -> None:
     (held,) = desk.ledger.places.list_held_places()
     desk.ledger.update_pod(replace(held.pod, resource_version="6", nominated_node=""))
     assert list_held(desk) == {}
+
+
+def test_after_a_change_of_the_leader_a_nomination_is_held() -> None:
+    """The scheduler that nominated the pod called another extender, and the next one may try a more important pod first."""
+    desk = SchedulerHarness({"a": [15]})
+    desk.add_pending_pod("urgent", units=10, priority=9)
+    assert desk.filter_names("urgent", 10) == ["a"]
+    late = replace(ledger_pod("late", units=10), nominated_node="a", may_bind_late=True, resource_version="5")
+    desk.ledger.update_pod(late)
+    desk.seconds += SILENT_SECONDS - 1
+    assert desk.filter_names("urgent", 10) == ["a"], "a nomination after evictions looks the same"
+    desk.seconds += SILENT_SECONDS
+    assert desk.filter_names("urgent", 10) == []
+    assert list_held(desk) == {"late": ("a", [0])}
+
+
+def test_a_silence_does_not_prolong_a_hold() -> None:
+    desk = SchedulerHarness({"a": [15]}, holds=HoldSettings(max_seconds=60))
+    desk.ledger.update_pod(replace(hold(desk), nominated_node="a", may_bind_late=True, resource_version="6"))
+    for seconds, is_held in ((59, True), (60, False), (90, False)):
+        desk.seconds = 1000.0 + seconds
+        desk.parts.places.end_old_holds()
+        desk.filter_names("other", 10)
+        assert bool(list_held(desk)) == is_held
 
 
 def retry(desk: SchedulerHarness, version: str) -> None:

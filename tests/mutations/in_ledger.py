@@ -62,7 +62,7 @@ LEDGERS: Mapping[str, Mutation] = {
     ),
     "a pod is asked about again and keeps its earlier place": Mutation(
         "extender/scheduling/verbs.py",
-        "self._places.begin_attempt(scheduling_request.pod, names)",
+        "self._places.begin_attempt(scheduling_request.pod, names, self._engine)",
         "pass",
         f"{HELD}::test_each_filter_of_its_pod_decides_again",
     ),
