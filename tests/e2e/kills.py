@@ -19,6 +19,7 @@ from tests.e2e.in_cluster import ExtenderProgram
 from tests.e2e.stream import PodStream
 from tests.fakes.proxy_thread import FaultProxyThread
 from tests.support.polling import wait_until
+from tests.support.processes import ManagedProcess
 
 BINDING = r"/pods/[^/]+/binding$"
 LIST = r"^/api/v1/(pods|nodes)\?limit="
@@ -37,10 +38,7 @@ class KillScene:
     random: Random
 
     def kill(self) -> None:
-        """SIGKILL, of a program that runs: one that ended by itself fails the test."""
-        process = self.extender.process
-        assert process.is_running, f"{process.name} ended by itself\n{process.log_tail()}"
-        assert process.stop(SIGKILL) == -SIGKILL
+        kill_running(self.extender.process)
 
     def start(self) -> None:
         self.extender.process.start()
@@ -116,6 +114,12 @@ def kill_and_start(scene: KillScene, kill: Kill) -> None:
     scene.api.clear()
     scene.front.clear()
     scene.start()
+
+
+def kill_running(process: ManagedProcess) -> None:
+    """SIGKILL, of a program that runs: one that ended by itself fails the test."""
+    assert process.is_running, f"{process.name} ended by itself\n{process.log_tail()}"
+    assert process.stop(SIGKILL) == -SIGKILL
 
 
 def _some_pods(scene: KillScene) -> None:

@@ -27,11 +27,11 @@ def start_release(folder: Path, *, apiserver_flags: Sequence[str] = ()) -> Itera
         items = [item for item in yaml.safe_load_all(render_manifests(SHAPE)) if item["kind"] not in WORKLOADS]
         whole = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
         running.kubectl("apply", "--warnings-as-errors", "-f", "-", input=whole)
-        running.wait_until(lambda: not _takes_a_forged_record(running), what="the policies are in force")
+        running.wait_until(lambda: not takes_a_forged_record(running), what="the policies are in force")
         yield running
 
 
-def _takes_a_forged_record(cluster: ControlPlane) -> bool:
+def takes_a_forged_record(cluster: ControlPlane) -> bool:
     """A pod that brings its own record is refused where the policies are in force."""
     pod = pod_manifest("forged", 4, annotations={"vrampack.dev/allocation": '{"v": 1, "cards": []}'})
     return cluster.request("POST", f"{PODS}?dryRun=All", pod)[0] == HTTPStatus.CREATED
