@@ -22,6 +22,10 @@ RULES = (
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]},
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]},
 )
+WORKLOAD_RULES = (
+    {"apiGroups": ["apps"], "resources": ["deployments", "replicasets"], "verbs": ["list"]},
+    {"apiGroups": [""], "resources": ["pods", "events"], "verbs": ["list"]},
+)
 
 
 @pytest.fixture
@@ -40,8 +44,8 @@ def reader(cluster: ControlPlane) -> Iterator[Path]:
         cluster.request_ok("DELETE", f"{ROLES}/{kind}/{namespace}")
 
 
-def explain(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "vrampack.cli", "explain", "pod", *arguments, "--kubeconfig", str(kubeconfig)]
+def explain(kubeconfig: Path, *arguments: str, kind: str = "pod") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "vrampack.cli", "explain", kind, *arguments, "--kubeconfig", str(kubeconfig)]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=REPOSITORY, timeout=60)
 
 
@@ -126,11 +130,52 @@ def test_pod_refused_by_the_schedulers_own_sum_is_explained_card_by_card(
     )
 
 
+def test_a_deployment_whose_pods_a_quota_refuses_is_explained_by_what_its_controller_wrote(
+    cluster: ControlPlane,
+) -> None:
+    """The reader has rights in that namespace only. Pods of 4 are asked for, and the quota is 3."""
+    namespace = cluster.namespace("quota")
+    folder = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    subject = {"kind": "ServiceAccount", "name": "default", "namespace": namespace}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"}
+    cluster.request_ok("POST", f"{folder}/roles", {"metadata": {"name": "reader"}, "rules": WORKLOAD_RULES})
+    binding = {"metadata": {"name": "reader"}, "roleRef": role, "subjects": [subject]}
+    cluster.request_ok("POST", f"{folder}/rolebindings", binding)
+    hard = {"requests.aliyun.com/gpu-mem": "3"}
+    quotas = f"/api/v1/namespaces/{namespace}/resourcequotas"
+    cluster.request_ok("POST", quotas, {"metadata": {"name": "gpu"}, "spec": {"hard": hard}})
+    cluster.wait_until(
+        lambda: cluster.request_ok("GET", f"{quotas}/gpu")["status"].get("hard"), what="the quota is in force"
+    )
+    labels = {"app": "train"}
+    spec = {
+        "replicas": 2,
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": pod_manifest("train", 4)["spec"]},
+    }
+    deployments = f"/apis/apps/v1/namespaces/{namespace}/deployments"
+    cluster.request_ok("POST", deployments, {"metadata": {"name": "train"}, "spec": spec})
+    reader = cluster.kubeconfig(namespace, "default")
+
+    def read_refusal() -> str:
+        done = explain(reader, f"{namespace}/train", kind="deployment")
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout if "exceeded quota" in done.stdout else ""
+
+    said = cluster.wait_until(read_refusal, timeout_seconds=20, what="the controller wrote why")
+
+    headline, cause, step = [line for line in said.splitlines() if line]
+    assert headline == f"Deployment {namespace}/train wants 2 and has none of its pods."
+    assert "exceeded quota: gpu, requested: requests.aliyun.com/gpu-mem=4, used: " in cause
+    assert step == "Next: ask for less, delete pods that count against the quota, or have it raised."
+
+
 def test_explain_names_the_read_rights_that_a_user_lacks(cluster: ControlPlane) -> None:
     namespace = cluster.namespace("nobody")
     done = explain(cluster.kubeconfig(namespace, "default"), "waits")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith('vrampack: 403 Forbidden: pods "waits" is forbidden')
     assert done.stderr.endswith(
-        "explain needs get and list of pods and list of nodes (and of namespaces, where rules name their labels)\n"
+        "explain needs get and list of pods and list of nodes (and of namespaces, where rules name their labels; "
+        "and of the workload, its ReplicaSets and events)\n"
     )

@@ -101,7 +101,7 @@ class Api:
 
         The API server reads it from its store, never from a stale cache. `ListPager` reads a whole list.
         """
-        query = build_page_query(limit, token) | _build_selector_query(field_selector)
+        query = build_page_query(limit, token) | build_selector_query(field_selector)
         return await self._call("GET", build_path(resource, namespace), resource, query=query, max_bytes=max_bytes)
 
     def observe_foreign_page(self, resource: Resource) -> None:
@@ -118,7 +118,7 @@ class Api:
         self, *, node: str, driver: str, timeout_seconds: float
     ) -> list[ResourceSliceObject]:
         """The slices of one DRA driver on one node, from the API server's cache. 404: this API server has no such kind."""
-        query = {"resourceVersion": "0"} | _build_selector_query(f"spec.nodeName={node},spec.driver={driver}")
+        query = {"resourceVersion": "0"} | build_selector_query(f"spec.nodeName={node},spec.driver={driver}")
         body = await self._list_resources("resourceslices", query, timeout_seconds)
         return list(decode_page(body, _SLICES, "resourceslices").items or ())
 
@@ -144,7 +144,7 @@ class Api:
             "allowWatchBookmarks": "true",
             "resourceVersion": resource_version,
             "timeoutSeconds": str(server_seconds),
-        } | _build_selector_query(field_selector)
+        } | build_selector_query(field_selector)
         request = ApiRequest("GET", build_path(resource, namespace), query, silence_seconds=silence_seconds)
         started = time.monotonic()
         code = 0
@@ -448,7 +448,7 @@ class Api:
         return reply
 
 
-def _build_selector_query(field_selector: str) -> dict[str, str]:
+def build_selector_query(field_selector: str) -> dict[str, str]:
     return {"fieldSelector": field_selector} if field_selector else {}
 
 

@@ -1,10 +1,10 @@
-"""The calls that only `vrampack support-bundle` makes: reading any path, and checking what an account may do."""
+"""The calls that only commands for diagnosis make: reading any path, and checking what an account may do."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from vrampack.kube.client import DEFAULT_TIMEOUT_SECONDS, Api
+from vrampack.kube.client import DEFAULT_TIMEOUT_SECONDS, Api, build_selector_query
 from vrampack.kube.list_page import build_page_query
 from vrampack.kube.reviews import review_access
 
@@ -29,14 +29,22 @@ class DiagnosticApi(Api):
             "GET", path, resource, verb="get", query=query, seconds=timeout_seconds, max_bytes=max_bytes
         )
 
-    async def read_list_page(
-        self, path: str, *, resource: str, limit: int, token: str, max_bytes: int, timeout_seconds: float
+    async def read_list_page(  # noqa: PLR0913 - which list, and the pager's three
+        self,
+        path: str,
+        *,
+        resource: str,
+        limit: int,
+        token: str,
+        max_bytes: int,
+        timeout_seconds: float,
+        field_selector: str = "",
     ) -> bytes:
         """One page of the list that the path serves, as `list_page`."""
         return await self.read_path(
             path,
             resource=resource,
-            query=build_page_query(limit, token),
+            query=build_page_query(limit, token) | build_selector_query(field_selector),
             timeout_seconds=timeout_seconds,
             max_bytes=max_bytes,
         )

@@ -85,6 +85,7 @@ class PodObject(msgspec.Struct, frozen=True):
 
 class OwnerReference(msgspec.Struct, frozen=True):
     kind: str = ""
+    name: str = ""
     controller: bool = False
 
 

@@ -93,7 +93,7 @@ def test_a_name_without_its_kind_is_answered_with_the_full_command(given: str, h
     with pytest.raises(SystemExit) as left:
         main([given])
     assert left.value.code == 2
-    assert f"only pods can be explained; write: vrampack explain {hint}\n" in capsys.readouterr().err
+    assert f"only pods and workloads can be explained; write: vrampack explain {hint}\n" in capsys.readouterr().err
 
 
 async def behind(folder: Path, *, fault: Callable[[FaultProxy], object]) -> int:

@@ -1,4 +1,4 @@
-"""`vrampack explain pod NAMESPACE/NAME`: where a pod is, or what is missing on every card, and the next step."""
+"""`vrampack explain pod NAMESPACE/NAME`: where a pod is, or what is missing on every card, and the next step; or of a workload."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ from vrampack.cli.errors import MissingObjectError, MisuseError
 from vrampack.cli.explain.cluster import read_cluster, read_nodes
 from vrampack.cli.explain.explanations import explain_bound_pod, explain_pending_pod, explain_without_cluster
 from vrampack.cli.explain.pod import ExplainedPod, PodSchedulingFields, build_explained_pod
-from vrampack.cli.explain.schema import Explanation
-from vrampack.cli.explain.text import DEFAULT_MAX_ROWS, render
+from vrampack.cli.explain.schema import Explanation, WorkloadExplanation
+from vrampack.cli.explain.text import DEFAULT_MAX_ROWS, render, render_workload
+from vrampack.cli.explain.workload import WORKLOAD_KINDS, explain_workload, read_workload
 from vrampack.cli.output import write_output
 from vrampack.kube.client import Api
 from vrampack.kube.decoding import UNDECODABLE
+from vrampack.kube.diagnostic_client import DiagnosticApi
 from vrampack.kube.errors import NoAnswerError
 from vrampack.kube.examined_objects import ExaminedPod
 from vrampack.kube.host_requests import read_host_request
@@ -45,7 +47,8 @@ def main(arguments: Sequence[str]) -> int:
     options = build_parser().parse_args(arguments)
     return run_cluster_command(
         lambda: _run(options),
-        needed_rights="explain needs get and list of pods and list of nodes (and of namespaces, where rules name their labels)",
+        needed_rights="explain needs get and list of pods and list of nodes (and of namespaces, where rules name their labels; "
+        "and of the workload, its ReplicaSets and events)",
     )
 
 
@@ -56,8 +59,10 @@ def build_parser() -> CommandParser:
         description="Say why a pod is pending: node by node and card by card what is missing, and what to do next.",
         epilog="Exit 0: explained; 1: no such pod, or the cluster cannot be read; 2: misuse.",
     )
-    parser.add_argument("kind", type=_parse_kind, metavar="pod", help="the kind to explain")
-    parser.add_argument("pod", metavar="[NAMESPACE/]NAME")
+    parser.add_argument(
+        "kind", type=_parse_kind, metavar="KIND", help="pod, deployment, statefulset, replicaset or job"
+    )
+    parser.add_argument("name", metavar="[NAMESPACE/]NAME")
     parser.add_argument("-n", "--namespace", metavar="NAME", help="the pod's namespace (default: `default`)")
     parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
     parser.add_argument(
@@ -71,7 +76,7 @@ def build_parser() -> CommandParser:
 
 
 def _run(options: argparse.Namespace) -> None:
-    namespace, name = parse_pod_name(options.pod, options.namespace)
+    namespace, name = parse_pod_name(options.name, options.namespace)
     settings = load_settings(options.config)
     explanation = asyncio.run(_explain(options, settings, namespace, name))
     write_output(_format_explanation(explanation, options.output, is_all=options.all))
@@ -79,9 +84,15 @@ def _run(options: argparse.Namespace) -> None:
 
 async def _explain(
     options: argparse.Namespace, settings: ExtenderConfiguration, namespace: str, name: str
-) -> Explanation:
-    async with open_api(Api, options, "explain") as api:
-        return await explain_pod(api, settings, namespace, name)
+) -> Explanation | WorkloadExplanation:
+    async with open_api(DiagnosticApi, options, "explain") as api:
+        if options.kind in POD_KINDS:
+            return await explain_pod(api, settings, namespace, name)
+        workload = await read_workload(api, WORKLOAD_KINDS[options.kind], namespace, name)
+        waiting = workload.find_waiting()
+        return explain_workload(
+            workload, None if waiting is None else await explain_pod(api, settings, namespace, waiting)
+        )
 
 
 async def explain_pod(api: Api, settings: ExtenderConfiguration, namespace: str, name: str) -> Explanation:
@@ -142,9 +153,11 @@ async def read_namespace_labels(api: Api, placement: PlacementSettings, namespac
 
 
 def _parse_kind(text: str) -> str:
-    if text not in POD_KINDS:
+    if text not in POD_KINDS and text not in WORKLOAD_KINDS:
         name = text.removeprefix("pod/").removeprefix("pods/")
-        raise argparse.ArgumentTypeError(f"only pods can be explained; write: vrampack explain pod {name}")
+        raise argparse.ArgumentTypeError(
+            f"only pods and workloads can be explained; write: vrampack explain pod {name}"
+        )
     return text
 
 
@@ -158,9 +171,12 @@ def parse_pod_name(text: str, namespace: str | None) -> tuple[str, str]:
     return before or namespace or "default", name
 
 
-def _format_explanation(explanation: Explanation, form: str, *, is_all: bool) -> str:
+def _format_explanation(explanation: Explanation | WorkloadExplanation, form: str, *, is_all: bool) -> str:
     if form == "table":
-        return render(explanation, max_rows=None if is_all else DEFAULT_MAX_ROWS)
+        max_rows = None if is_all else DEFAULT_MAX_ROWS
+        if isinstance(explanation, WorkloadExplanation):
+            return render_workload(explanation, max_rows=max_rows)
+        return render(explanation, max_rows=max_rows)
     if form == "json":
         return msgspec.json.format(msgspec.json.encode(explanation), indent=2).decode() + "\n"
     return yaml.safe_dump(msgspec.to_builtins(explanation), sort_keys=False, allow_unicode=True)

@@ -175,3 +175,31 @@ class Explanation(Struct, frozen=True, rename="camel", kw_only=True):
     ] = ()
     node_count: int = 0
     nodes_without_memory: Annotated[int, Meta(description="How many nodes have no cards; `nodes` leaves them out.")] = 0
+
+
+class WorkloadView(Struct, frozen=True, rename="camel"):
+    kind: str
+    namespace: str
+    name: str
+    wanted: Annotated[int, Meta(description="How many pods it wants at a time.")]
+
+
+class WorkloadPodView(Struct, frozen=True, rename="camel"):
+    """A pod of the workload that has not finished."""
+
+    name: str
+    state: Literal["bound", "deleting", "gated", "pending"]
+    node: str
+
+
+class WorkloadExplanation(Struct, frozen=True, rename="camel", kw_only=True):
+    """Which pods a workload has, why it has no more, and why one of them waits."""
+
+    api_version: Literal["vrampack.dev/v1"] = API_VERSION
+    kind: Literal["WorkloadExplanation"] = "WorkloadExplanation"
+    workload: WorkloadView
+    headline: str
+    pods: tuple[WorkloadPodView, ...]
+    findings: Annotated[tuple[str, ...], Meta(description="Why a pod could not be created, in the API server's words.")]
+    next: Annotated[str, Meta(description="What to do about pods that do not exist; empty when none is missing.")]
+    waiting: Annotated[Explanation | None, Meta(description="Of the pod that has waited longest.")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from vrampack.cli.explain.schema import CardView, Explanation, NodeView, PlacementView
+from vrampack.cli.explain.schema import CardView, Explanation, NodeView, PlacementView, WorkloadExplanation
 from vrampack.cli.inspect.text_columns import align_columns, replace_unprintable
 
 DEFAULT_MAX_ROWS = 20
@@ -28,6 +28,20 @@ def render(explanation: Explanation, *, max_rows: int | None = DEFAULT_MAX_ROWS)
         last.append(f"Next: {explanation.next.removesuffix('.')}.")
     blocks.append(last)
     return "\n\n".join("\n".join(map(replace_unprintable, block)) for block in blocks if block) + "\n"
+
+
+def render_workload(explanation: WorkloadExplanation, *, max_rows: int | None = DEFAULT_MAX_ROWS) -> str:
+    """The workload, its pods, and the explanation of the one that waits."""
+    rows = [(pod.name, pod.state, pod.node or "-") for pod in explanation.pods[:max_rows]]
+    table = align_columns([("POD", "STATE", "NODE"), *rows], right_columns=()).splitlines() if rows else []
+    if len(rows) < len(explanation.pods):
+        table.append(f"{len(explanation.pods) - len(rows)} more pods: --all shows them.")
+    last = list(explanation.findings)
+    if explanation.next:
+        last.append(f"Next: {explanation.next}.")
+    blocks = [[explanation.headline], table, last]
+    text = "\n\n".join("\n".join(map(replace_unprintable, block)) for block in blocks if block) + "\n"
+    return text if explanation.waiting is None else f"{text}\n{render(explanation.waiting, max_rows=max_rows)}"
 
 
 def _format_placement(placement: PlacementView) -> list[str]:
