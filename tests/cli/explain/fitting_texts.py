@@ -12,6 +12,8 @@ from tests.cli.explain.objects import (
 from tests.cli.explain.scenes import HOLDS_MORE, RECORDED, S1, WHOLE
 from tests.support.manifest_builders import published_card
 
+GROUPED = {"scheduling.x-k8s.io/pod-group": "g"}
+PREEMPTING = {"type": "vrampack.dev/Preempting", "status": "True", "message": "gpu-1"}
 SAID = "0/1 nodes are available: 1 no card with enough free memory."
 FITTING: dict[str, tuple[tuple[Object, ...], str]] = {
     "no scheduler has looked at it": (
@@ -167,12 +169,75 @@ Policy tessellate would take gpu-1 GPU0: score -16.23 = -15.6 memory left unusab
 Next: wait: pods of lower priority are leaving gpu-1 for it.
 """,
     ),
+    # 15 - 8 = 7 free; a pod of lower priority is leaving, and so nothing fits
+    "pods are leaving for it, by card": (
+        (
+            a_gpu_node("gpu-1"),
+            a_bound_pod("a", "gpu-1", {0: 8}, deletionTimestamp="2026-01-01T00:00:00Z"),
+            a_waiting_pod(units=12, status={"conditions": [PREEMPTING]}),
+        ),
+        """\
+Pod default/w is pending and asks for 12 units (12 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0        7/15        5  not enough free memory
+
+0/1 nodes fit: 1 no card with enough free memory.
+Next: wait: pods of lower priority are leaving gpu-1 for it.
+""",
+    ),
+    # 15 - 8 = 7 free, of which 4 are kept for another pod
+    "another pod has a place that is not bound": (
+        (
+            *S1,
+            a_waiting_pod("late", 4, labels=GROUPED, status={"nominatedNodeName": "gpu-1"}),
+            a_waiting_pod(units=4, spec={"priority": 7}),
+        ),
+        """\
+Pod default/w is pending and asks for 4 units (4 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0        3/15        1  not enough free memory
+
+0/1 nodes fit: 1 no card with enough free memory.
+Next: free 1 unit on gpu-1 GPU0 (pods there: default/app-0 4, default/app-1 4, default/late 4 (not bound yet)), or add a card.
+""",
+    ),
+    "evicted for another pod of a lower priority": (
+        (
+            *S1,
+            a_waiting_pod("lower", 4, status={"nominatedNodeName": "gpu-1"}),
+            a_waiting_pod(units=4, spec={"priority": 7}),
+        ),
+        """\
+Pod default/w is pending and asks for 4 units (4 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0        7/15        0  fits
+
+1/1 nodes fit.
+Policy tessellate would take gpu-1 GPU0: score -16.23 = -15.6 memory left unusable + -0.6279 tie-breaks and rounding.
+Next: no scheduler has looked at it yet: see that one named vrampack runs.
+""",
+    ),
+    "its group is refused": (
+        (*S1, a_waiting_pod(units=4, labels=GROUPED, said="0/1 nodes are available: 1 its group does not fit.")),
+        """\
+Pod default/w is pending and asks for 4 units (4 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0        7/15        0  fits
+
+1/1 nodes fit.
+Policy tessellate would take gpu-1 GPU0: score -16.23 = -15.6 memory left unusable + -0.6279 tie-breaks and rounding.
+Scheduler vrampack says: 0/1 nodes are available: 1 its group does not fit.
+Next: its group cannot start: the pod's event GPUMemoryGroupDoesNotFit says for how many of its pods there are cards; free cards for the others, or make the group smaller.
+""",
+    ),
     "it waits for its group": (
         (
             *S1,
-            a_waiting_pod(
-                units=4, labels={"scheduling.x-k8s.io/pod-group": "g"}, status={"nominatedNodeName": "gpu-1"}
-            ),
+            a_waiting_pod(units=4, labels=GROUPED, status={"nominatedNodeName": "gpu-1"}),
         ),
         """\
 Pod default/w is pending and asks for 4 units (4 GiB) on one card.

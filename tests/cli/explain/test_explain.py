@@ -276,7 +276,7 @@ async def test_json_and_yaml_carry_what_the_table_shows(form: str, tmp_path: Pat
     (card,) = nearest.pop("cards")
     assert nearest["reason"] == "no card with enough free memory"
     assert (card["freeUnits"], card["totalUnits"], card["missingUnits"]) == (7, 15, 1)
-    assert card["pods"] == [{"namespace": "default", "name": "a", "units": 8, "unplaced": ""}]
+    assert card["pods"] == [{"namespace": "default", "name": "a", "units": 8, "unplaced": "", "bound": True}]
     assert (damaged["name"], damaged["never"], damaged["cards"]) == ("gpu-2", True, [])
     assert damaged["problem"].startswith('annotation "vrampack.dev/cards": not JSON')
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 
 import msgspec
@@ -105,6 +106,12 @@ class ExplainedCluster:
             )
             for name, seen in sorted(listed.nodes.items())
         }
+
+    def replace_nodes(self, nodes: Mapping[str, NodeWithHolds]) -> ExplainedCluster:
+        """The same with these in place of those of their names."""
+        changed = copy(self)
+        changed.nodes = {**self.nodes, **nodes}
+        return changed
 
 
 async def read_cluster(

@@ -216,7 +216,9 @@ def _evaluate_card(node: Node, card: Card, request: CardRequest, holds: Sequence
         None if reason is not None and reason.is_unresolvable else _count_missing_units(node, card, request, holds)
     )
     pods = tuple(
-        HolderView(hold.pod.namespace, hold.pod.name, hold.units[card.index], hold.unplaced_reason)
+        HolderView(
+            hold.pod.namespace, hold.pod.name, hold.units[card.index], hold.unplaced_reason, hold.state != "held"
+        )
         for hold in holds
         if hold.units.get(card.index)
     )

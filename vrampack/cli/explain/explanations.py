@@ -12,13 +12,15 @@ from collections.abc import Collection, Mapping
 from extender.settings import ExtenderConfiguration
 from policies.outlook import Outlook
 from vrampack.cards.node import NodeFacts
+from vrampack.cards.pod import Pod
 from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import PodRequest
 from vrampack.cards.units import MAX_UNITS
 from vrampack.cli.explain.cluster import ExplainedCluster
 from vrampack.cli.explain.evaluation import ClusterEvaluation, EvaluatedNode, evaluate_cluster
+from vrampack.cli.explain.kept_places import count_kept_places
 from vrampack.cli.explain.next_step import format_cards, format_units, suggest_for_refused
-from vrampack.cli.explain.pending_step import suggest_for_fitting, suggest_for_gated
+from vrampack.cli.explain.pending_step import suggest_for_fitting, suggest_for_gated, suggest_for_nominated
 from vrampack.cli.explain.pod import ExplainedPod, PodSchedulingFields
 from vrampack.cli.explain.schema import Explanation, NodeView, PlacementView, SchedulerConditionView
 from vrampack.cli.explain.views import (
@@ -73,6 +75,7 @@ def explain_pending_pod(
 
     `settings` as they were read: whether whole cards are paid for is already part of the request.
     """
+    cluster = count_kept_places(cluster, subject.pod)
     evaluation = evaluate_cluster(
         cluster, settings.policy, pod_request, subject.spec, outlook, resource=settings.resources.memory
     )
@@ -135,6 +138,8 @@ def _suggest_step(
     cluster: ExplainedCluster,
 ) -> str:
     scheduling_fields = subject.scheduling_fields
+    if step := _suggest_waiting(subject.pod, evaluation, cluster):
+        return step
     gates = scheduling_fields.gate_names
     if not evaluation.fitting_nodes:
         step = suggest_for_refused(evaluation.nodes, pod_request, settings.resources.memory)
@@ -144,8 +149,18 @@ def _suggest_step(
     return suggest_for_fitting(
         scheduling_fields,
         cluster.pods_by_scheduler,
-        may_bind_late=subject.pod.may_bind_late,
     )
+
+
+def _suggest_waiting(pod: Pod, evaluation: ClusterEvaluation, cluster: ExplainedCluster) -> str:
+    """For a pod with a node that has room for it, or that others are leaving; empty for any other."""
+    seen, is_fit = (
+        cluster.nodes.get(pod.node_to_keep),
+        pod.node_to_keep in {node.name for node in evaluation.fitting_nodes},
+    )
+    if seen is None or not (is_fit or any(hold.state == "terminating" for hold in seen.holds)):
+        return ""
+    return suggest_for_nominated(pod.node_to_keep, may_bind_late=pod.may_bind_late)
 
 
 def _build_explanation(  # noqa: PLR0913 - the parts of an explanation, most of them left out by most

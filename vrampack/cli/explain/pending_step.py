@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from extender.events import EventReason
 from vrampack.cards.reasons import UnfitReason
 from vrampack.cli.explain.next_step import join_items
 from vrampack.cli.explain.pod import PodSchedulingFields
@@ -30,15 +31,18 @@ def suggest_for_gated(gates: Sequence[str], following_step: str) -> str:
     return f"{step}. Then: {following_step}" if following_step else step
 
 
-def suggest_for_fitting(pod_fields: PodSchedulingFields, schedulers: Counter[str], *, may_bind_late: bool) -> str:
-    """What to do for a pod that fits."""
-    if pod_fields.status.nominated_node_name and may_bind_late:
+def suggest_for_nominated(node_name: str, *, may_bind_late: bool) -> str:
+    """Its cards are kept on this node."""
+    if may_bind_late:
         return (
-            f"wait: it goes to {pod_fields.status.nominated_node_name} once its volumes, claims and group are ready, "
+            f"wait: it goes to {node_name} once its volumes, claims and group are ready, "
             "or once pods of lower priority have left for it"
         )
-    if pod_fields.status.nominated_node_name:
-        return f"wait: pods of lower priority are leaving {pod_fields.status.nominated_node_name} for it"
+    return f"wait: pods of lower priority are leaving {node_name} for it"
+
+
+def suggest_for_fitting(pod_fields: PodSchedulingFields, schedulers: Counter[str]) -> str:
+    """What to do for a pod that fits: check the scheduler, or wait for it."""
     if pod_fields.unschedulable_condition is None:
         return _suggest_checking_scheduler(pod_fields.scheduler_name, schedulers)
     return _suggest_for_refused_attempt(pod_fields, schedulers)
@@ -53,6 +57,11 @@ def _suggest_for_refused_attempt(scheduling_fields: PodSchedulingFields, schedul
     message = (
         scheduling_fields.unschedulable_condition.message if scheduling_fields.unschedulable_condition else None
     ) or ""
+    if UnfitReason.GROUP.value in message:
+        return (
+            f"its group cannot start: the pod's event {EventReason.GROUP_DOES_NOT_FIT} says for how many of its pods there are cards; "
+            "free cards for the others, or make the group smaller"
+        )
     if _names_only_checked(message):
         return "wait: there is room since its last attempt, and the scheduler tries again within five minutes"
     hint = _describe_other_scheduler(scheduling_fields.scheduler_name, schedulers)

@@ -22,9 +22,13 @@ class HolderView(Struct, frozen=True, rename="camel"):
     name: str
     units: int
     unplaced: Annotated[str, Meta(description="Why it counts on every card of its node; empty when it does not.")]
+    bound: Annotated[
+        bool, Meta(description="False: its place is kept although it is not bound yet; the card is then a guess.")
+    ] = True
 
     def __str__(self) -> str:
-        return f"{self.namespace}/{self.name} {self.units}" + (" (on every card)" if self.unplaced else "")
+        remarks = (" (on every card)" if self.unplaced else "") + ("" if self.bound else " (not bound yet)")
+        return f"{self.namespace}/{self.name} {self.units}{remarks}"
 
 
 class CardView(Struct, frozen=True, rename="camel"):
