@@ -22,6 +22,7 @@ from vrampack.kube.examined_objects import (
     ExaminedNode,
     ExaminedPod,
     ExaminedPodSpec,
+    NodeSelector,
     NodeSelectorTerm,
     PortedContainer,
     PortMapping,
@@ -46,6 +47,13 @@ Amounts: TypeAlias = Mapping[str, int]
 """Of resources, by name: CPU in thousandths, all others in ones."""
 
 
+class Label(NamedTuple):
+    """A label that a node must have."""
+
+    key: str
+    value: str
+
+
 class Shortage(NamedTuple):
     """A resource of which a node has too little for a pod."""
 
@@ -65,8 +73,9 @@ class Obstacle(NamedTuple):
     reason: str
     """In the scheduler's words."""
     detail: str
-    """Which label, taint, port or amount it is about."""
-    shortage: Shortage | None = None
+    """Which label, taint, port or amount it is about, in words."""
+    subject: Label | Taint | Shortage | None = None
+    """The same as a value, where one is enough to remove it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +127,14 @@ def list_placement_obstacles(spec: ExaminedPodSpec, node: ExaminedNode) -> Itera
     for taint in node.spec.taints or ():
         is_known = is_cordoned and taint.key == UNSCHEDULABLE_TAINT.key
         if taint.keeps_away and not is_known and not _is_tolerated(taint, tolerations):
-            yield Obstacle(TAINT_REASON, f"taint {taint} is not tolerated")
+            yield Obstacle(TAINT_REASON, f"taint {taint} is not tolerated", taint)
     labels = node.metadata.labels or {}
     for key, value in sorted((spec.node_selector or {}).items()):
         if labels.get(key) != value:
-            yield Obstacle(SELECTOR_REASON, f"nodeSelector wants {key}={value}")
+            yield Obstacle(SELECTOR_REASON, f"nodeSelector wants {key}={value}", Label(key, value))
     required = spec.required_nodes
     if required is not None and not any(_matches_term(each, node) for each in required.node_selector_terms or ()):
-        yield Obstacle(SELECTOR_REASON, f"node affinity wants {required}")
+        yield Obstacle(SELECTOR_REASON, f"node affinity wants {required}", _find_label(required))
 
 
 def list_shortages(
@@ -141,7 +150,8 @@ def list_shortages(
         if amount <= free or not amount or name in ignored:
             continue
         if name == PODS:
-            yield Obstacle(PODS_REASON, f"it takes {total} pods, and has as many")
+            shortage = Shortage(name, amount, free, total)
+            yield Obstacle(PODS_REASON, f"it takes {total} pods, and has as many", shortage)
         else:
             shortage = Shortage(name, amount, free, total)
             yield Obstacle(f"Insufficient {name}", str(shortage), shortage)
@@ -184,6 +194,17 @@ def sum_requests(spec: ExaminedPodSpec) -> Amounts:
     whole = {} if spec.resources is None else _read_quantities(spec.resources.requests)
     given = {name: amount for name, amount in whole.items() if name.startswith(POD_LEVEL_RESOURCES)}
     return _add({**_find_larger(running, peak), **given}, _read_quantities(spec.overhead))
+
+
+def _find_label(selector: NodeSelector) -> Label | None:
+    """A label that is enough to be selected."""
+    for term in selector.node_selector_terms or ():
+        match term:
+            case NodeSelectorTerm(
+                match_fields=None, match_expressions=[SelectorRequirement(key=key, operator="In", values=[value, *_])]
+            ):
+                return Label(key, value)
+    return None
 
 
 def _is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:

@@ -302,10 +302,12 @@ def test_published_schema_matches_the_code() -> None:
     assert json.loads((DOCS / SCHEMA).read_text()) == the_schema()
 
 
-def test_every_flag_and_state_is_documented() -> None:
+def test_every_flag_state_and_action_is_documented() -> None:
     text = (DOCS / "explain.md").read_text()
     flags = {flag for action in build_parser()._actions for flag in action.option_strings if flag.startswith("--")}
     states = the_schema()["$defs"]["PodView"]["properties"]["state"]["enum"]
+    kinds = the_schema()["$defs"]["ActionView"]["properties"]["kind"]["enum"]
+    assert [kind for kind in kinds if f"\n| `{kind}` |" not in text] == []
     assert [
         word for word in (*(flags - {"--help"}), *states, SCHEMA) if f"`{word}" not in text and word not in text
     ] == []

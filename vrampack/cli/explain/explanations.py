@@ -16,13 +16,14 @@ from vrampack.cards.pod import Pod
 from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import PodRequest
 from vrampack.cards.units import MAX_UNITS
+from vrampack.cli.explain.actions import list_actions
 from vrampack.cli.explain.cluster import ExplainedCluster
 from vrampack.cli.explain.evaluation import ClusterEvaluation, EvaluatedNode, evaluate_cluster
 from vrampack.cli.explain.kept_places import count_kept_places
 from vrampack.cli.explain.next_step import format_cards, format_units, suggest_for_refused
 from vrampack.cli.explain.pending_step import suggest_for_fitting, suggest_for_gated, suggest_for_nominated
 from vrampack.cli.explain.pod import ExplainedPod, PodSchedulingFields
-from vrampack.cli.explain.schema import Explanation, NodeView, PlacementView, SchedulerConditionView
+from vrampack.cli.explain.schema import ActionView, Explanation, NodeView, PlacementView, SchedulerConditionView
 from vrampack.cli.explain.views import (
     build_bound_placement,
     build_chosen_placement,
@@ -97,6 +98,7 @@ def explain_pending_pod(
             *cluster.unread_objects,
         ),
         step=step,
+        actions=_list_actions(subject, evaluation, cluster, pod_request),
         policy=policy,
         choice=None if evaluation.chosen_node is None else build_chosen_placement(evaluation.chosen_node, pod_request),
         nodes=tuple(build_node_view(node, pod_request) for node in shown),
@@ -152,6 +154,15 @@ def _suggest_step(
     )
 
 
+def _list_actions(
+    subject: ExplainedPod, evaluation: ClusterEvaluation, cluster: ExplainedCluster, pod_request: PodRequest
+) -> tuple[ActionView, ...]:
+    if _suggest_waiting(subject.pod, evaluation, cluster):
+        return (ActionView("wait", node=subject.pod.node_to_keep),)
+    gates = (ActionView("remove-gates"),) if subject.state == "gated" else ()
+    return (*gates, *list_actions(evaluation.nodes, pod_request))
+
+
 def _suggest_waiting(pod: Pod, evaluation: ClusterEvaluation, cluster: ExplainedCluster) -> str:
     """For a pod with a node that has room for it, or that others are leaving; empty for any other."""
     seen, is_fit = (
@@ -170,6 +181,7 @@ def _build_explanation(  # noqa: PLR0913 - the parts of an explanation, most of 
     *,
     findings: tuple[str, ...] = (),
     step: str = "",
+    actions: tuple[ActionView, ...] = (),
     policy: str = "",
     placement: PlacementView | None = None,
     choice: PlacementView | None = None,
@@ -186,6 +198,7 @@ def _build_explanation(  # noqa: PLR0913 - the parts of an explanation, most of 
         headline=headline,
         findings=findings,
         next=step,
+        actions=actions,
         request=build_request_view(subject.pod.request, settings, policy),
         placement=placement,
         choice=choice,

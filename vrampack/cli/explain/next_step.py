@@ -10,7 +10,7 @@ from vrampack.cards.payment import compute_payment, is_paid, list_payable_units
 from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import CardRequest, PodRequest
 from vrampack.cli.explain.evaluation import EvaluatedCard, EvaluatedNode, count_units_to_free, select_cards_to_free
-from vrampack.kube.node_filters import format_amount
+from vrampack.kube.node_filters import Shortage, format_amount
 
 MAX_LISTED = 5
 """Pods or models to name before `and .. more`: a sentence is not a table."""
@@ -57,7 +57,7 @@ def _suggest_for_obstacles(node: EvaluatedNode) -> str:
     cards = "cards" if len(node.chosen_cards) > 1 else "card"
     fit = f"the {cards} of {node.name} would fit, but"
     details = _describe_obstacles(node)
-    shortages = [obstacle.shortage for obstacle in node.shortages if obstacle.shortage is not None]
+    shortages = [obstacle.subject for obstacle in node.shortages if isinstance(obstacle.subject, Shortage)]
     if node.exclusions or len(shortages) < len(node.shortages):
         return f"{fit} {details}: change the node or the pod"
     lacking = [each for each in shortages if each.needed > each.total]

@@ -147,6 +147,20 @@ class SchedulerConditionView(Struct, frozen=True, rename="camel"):
     message: str
 
 
+class ActionView(Struct, frozen=True, rename="camel"):
+    """One thing to do, as docs/explain.md lists them."""
+
+    kind: Literal[
+        "free", "uncordon", "label", "remove-taint", "remove-gates", "change-request", "add-node", "wait", "none"
+    ]
+    node: str = ""
+    card: Annotated[int | None, Meta(description="The card of the node; null for the node itself.")] = None
+    key: Annotated[str, Meta(description="Of a label or taint, or a resource; empty for units of the card.")] = ""
+    value: Annotated[str, Meta(description="Of a label; of a taint its effect.")] = ""
+    amount: Annotated[int, Meta(description="Units, thousandths of CPU, or as many of another resource.")] = 0
+    count: Annotated[int, Meta(description="Cards of a node.")] = 0
+
+
 class Explanation(Struct, frozen=True, rename="camel", kw_only=True):
     """Why a pod is on its node, or why it is on none."""
 
@@ -156,6 +170,10 @@ class Explanation(Struct, frozen=True, rename="camel", kw_only=True):
     headline: str
     findings: tuple[str, ...]
     next: Annotated[str, Meta(description="What to do; empty when there is nothing to do.")]
+    actions: Annotated[
+        tuple[ActionView, ...],
+        Meta(description="The same for programs: all of it together lets the pod fit the nearest node."),
+    ] = ()
     request: RequestView | None = None
     placement: Annotated[PlacementView | None, Meta(description="Where the pod is bound.")] = None
     choice: Annotated[PlacementView | None, Meta(description="Where the policy would put it now.")] = None
