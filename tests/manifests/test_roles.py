@@ -63,10 +63,17 @@ LEASE_ROLE: list[Json] = [
         "verbs": ["get", "update"],
     },
 ]
+VIEWER_ROLE: list[Json] = [
+    {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": READ},
+    {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list"]},
+]
+USER_ROLE: list[Json] = [{"apiGroups": [""], "resources": ["pods", "events"], "verbs": READ}]
 ROLES: dict[str, Json] = {
     "second-scheduler": {
         ("ClusterRole", "vrampack-extender"): EXTENDER_ROLE,
         ("ClusterRole", "vrampack-agent"): AGENT_ROLE,
+        ("ClusterRole", "vrampack-viewer"): VIEWER_ROLE,
+        ("ClusterRole", "vrampack-user"): USER_ROLE,
         ("Role", "vrampack-agent-usage"): USAGE_ROLE,
         ("Role", "vrampack-extender"): LEASES_ROLE,
         ("Role", "vrampack-scheduler-lease"): LEASE_ROLE,
@@ -74,6 +81,8 @@ ROLES: dict[str, Json] = {
     "kubeadm": {
         ("ClusterRole", "vrampack-extender"): EXTENDER_ROLE,
         ("ClusterRole", "vrampack-agent"): AGENT_ROLE,
+        ("ClusterRole", "vrampack-viewer"): VIEWER_ROLE,
+        ("ClusterRole", "vrampack-user"): USER_ROLE,
         ("Role", "vrampack-agent-usage"): USAGE_ROLE,
         ("Role", "vrampack-extender"): LEASES_ROLE,
     },
