@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.builders import container_specs, pod_request, snapshot_node
-from vrampack.cards.allocation import allocate_cards
+from vrampack.cards.allocation import allocate_cards, describe_allocation
 from vrampack.cards.grants import Grant, read_grant, read_pod_limits
 from vrampack.cards.node import DeviceNaming
 from vrampack.cards.records import RecordError, write_record
@@ -40,6 +40,13 @@ def test_a_written_grant_is_read_back(devices: DeviceNaming) -> None:
     """Two cards, 4 units on each: floor(16130 * 4 / 15) = 4301."""
     annotations = recorded(pod_request(8, count=2), count=2, devices=devices)
     assert read_grant(annotations, "main") == Grant({"GPU-0": 4, "GPU-1": 4}, {"GPU-0": 4301, "GPU-1": 4301})
+
+
+def test_the_owner_is_told_cards_and_limits() -> None:
+    """floor(16130 * 4 / 15) = 4301, floor(16384 * 4 / 15) = 4369."""
+    node = snapshot_node(units=(15, 15), memory_mib=(16130, 16384), models=("V100", "V100"))
+    text = describe_allocation(allocate_cards(node, node.cards, pod_request(8, count=2)), node)
+    assert text == "8 units (8 GiB) on card 0,1 (V100) of node n; limits on a card: main 4301 or 4369 MiB"
 
 
 VECTORS = {

@@ -176,6 +176,6 @@ def test_explain_names_the_read_rights_that_a_user_lacks(cluster: ControlPlane) 
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith('vrampack: 403 Forbidden: pods "waits" is forbidden')
     assert done.stderr.endswith(
-        "explain needs get and list of pods and list of nodes (and of namespaces, where rules name their labels; "
-        "and of the workload, its ReplicaSets and events)\n"
+        "explain needs get of the pod, and to show cards list of nodes and of all pods (and of namespaces, where rules name "
+        "their labels; and of the workload, its ReplicaSets and events)\n"
     )

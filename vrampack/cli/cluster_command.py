@@ -14,7 +14,7 @@ from vrampack.cli.errors import MissingObjectError, MisuseError, describe_error,
 from vrampack.cli.version import VERSION
 from vrampack.config.errors import SettingsError
 from vrampack.kube.client import Api
-from vrampack.kube.credentials import load_credentials
+from vrampack.kube.credentials import load_credentials, read_namespace
 from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError
 
 _Client = TypeVar("_Client", bound=Api)
@@ -56,6 +56,11 @@ def find_kubeconfig(given: Path | None) -> Path | None:
         return Path(named)
     usual = Path.home() / ".kube" / "config"
     return usual if usual.exists() or "KUBERNETES_SERVICE_HOST" not in os.environ else None
+
+
+def choose_namespace(options: argparse.Namespace) -> str:
+    """The namespace that the flags name, else the context's, as kubectl chooses it."""
+    return options.namespace or read_namespace(find_kubeconfig(options.kubeconfig), options.context)
 
 
 async def connect_api(client: type[_Client], options: argparse.Namespace, command: str) -> _Client:

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 TOKEN_FILE_SECONDS = 60.0
 """kubelet replaces a token when a fifth of its life is left, at least ten minutes."""
+POD_NAMESPACE_FILE = Path(incluster_config.SERVICE_TOKEN_FILENAME).with_name("namespace")
 RELOAD_SECONDS = 30.0
 """Between two runs of an exec plugin, however often the API server answers 401; also the time limit of a run."""
 REFRESH_SHARE = 0.8
@@ -245,6 +246,18 @@ async def load_credentials(
         ) from error
     token = TokenFile(Path(incluster_config.SERVICE_TOKEN_FILENAME), clock=clock, on_failure=on_failure)
     return Credentials(_apply_proxy(configuration), token)
+
+
+def read_namespace(kubeconfig: Path | None, context: str | None = None) -> str:
+    """The namespace of the context, or of this pod; `default` if neither says, or cannot be read: `load_credentials` reports that."""
+    try:
+        if kubeconfig is None:
+            return POD_NAMESPACE_FILE.read_text().strip() or "default"
+        merged = KubeConfigMerger(str(kubeconfig)).config
+        chosen = merged["contexts"].get_with_name(context or merged["current-context"])["context"]
+        return str(chosen.safe_get("namespace") or "default")
+    except _KUBECONFIG_ERRORS:
+        return "default"
 
 
 def _describe_error(error: Exception) -> str:

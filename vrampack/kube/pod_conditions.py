@@ -15,6 +15,7 @@ class PodCondition(msgspec.Struct, frozen=True):
     status: str = ""
     reason: str | None = None
     message: str | None = None
+    last_transition_time: str | None = msgspec.field(default=None, name="lastTransitionTime")
 
 
 _CONDITIONS = msgspec.json.Decoder(list[PodCondition] | None)

@@ -105,11 +105,10 @@ async def behind(folder: Path, *, fault: Callable[[FaultProxy], object]) -> int:
         return await asyncio.to_thread(main, ["pod", "w", "--kubeconfig", str(kubeconfig)])
 
 
-NEEDS = "explain needs get and list of pods and list of nodes"
+NEEDS = "explain needs get of the pod"
 FAULTS: dict[str, tuple[Callable[[FaultProxy], object], str]] = {
     "not allowed to get the pod": (lambda proxy: proxy.when("GET", "/pods/w").answer(403), NEEDS),
-    "not allowed to list pods": (lambda proxy: proxy.when("GET", "/api/v1/pods").answer(403), NEEDS),
-    "not allowed to list nodes": (lambda proxy: proxy.when("GET", "/nodes").answer(401), NEEDS),
+    "not logged in": (lambda proxy: proxy.when("GET", "/nodes").answer(401), NEEDS),
     "an API server in trouble": (
         lambda proxy: proxy.when("GET", "/nodes").answer(503),
         "no answer from the API server",

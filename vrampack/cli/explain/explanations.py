@@ -15,7 +15,7 @@ from vrampack.cards.node import NodeFacts
 from vrampack.cards.pod import Pod
 from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import PodRequest
-from vrampack.cards.units import MAX_UNITS
+from vrampack.cards.units import MAX_UNITS, format_memory
 from vrampack.cli.explain.actions import list_actions
 from vrampack.cli.explain.cluster import ExplainedCluster
 from vrampack.cli.explain.evaluation import ClusterEvaluation, EvaluatedNode, evaluate_cluster
@@ -51,15 +51,19 @@ def explain_without_cluster(subject: ExplainedPod, settings: ExtenderConfigurati
 
 def explain_bound_pod(subject: ExplainedPod, settings: ExtenderConfiguration, facts: NodeFacts | None) -> Explanation:
     """Explain a bound pod. `facts` are its node's, None when that is gone."""
+    return explain_placement(subject, settings, build_bound_placement(subject, facts))
+
+
+def explain_placement(subject: ExplainedPod, settings: ExtenderConfiguration, placement: PlacementView) -> Explanation:
+    """Explain a bound pod by what is known of its cards."""
     pod = subject.pod
-    placement = build_bound_placement(subject, facts)
     if placement.problem:
         findings = (f"Its cards are not known: {placement.problem}.",)
         return _build_explanation(
             subject, settings, f"Pod {pod} is bound to {pod.node_name}.", findings=findings, placement=placement
         )
     units = sum(card.units for card in placement.cards)
-    held = f"{format_units(units)} ({_format_memory(units, settings.unit_mib)}) on {format_cards(len(placement.cards))}"
+    held = f"{format_units(units)} ({format_memory(units, settings.unit_mib)}) on {format_cards(len(placement.cards))}"
     holds = "is being deleted and, until it is gone, holds" if pod.is_terminating else "is bound and holds"
     headline = f"Pod {pod} {holds} {held} of {pod.node_name}."
     return _build_explanation(subject, settings, headline, placement=placement)
@@ -115,13 +119,13 @@ def describe_request(pod_request: PodRequest, unit_mib: int) -> str:
     request = pod_request.card_request
     if not request.is_valid:
         return "its request cannot be met"
-    amount = f"{format_units(request.units)} ({_format_memory(request.units, unit_mib)})"
+    amount = f"{format_units(request.units)} ({format_memory(request.units, unit_mib)})"
     one = request.count == 1
     cards = "a whole card" if one else f"{request.count} whole cards"
     if request.payment is not None:
         asked = pod_request.asked_units
         text = (
-            f"asks for {cards} of {format_units(asked)} ({_format_memory(asked, unit_mib)}){'' if one else ' together'}"
+            f"asks for {cards} of {format_units(asked)} ({format_memory(asked, unit_mib)}){'' if one else ' together'}"
         )
     elif request.whole:
         text = f"asks for {cards} of at least {amount}"
@@ -275,7 +279,7 @@ def _describe_bytes_asked(pod_request: PodRequest, settings: ExtenderConfigurati
         return ()
     suffix, size = next((pair for pair in QUANTITY_SUFFIXES if asked % pair[1] == 0), ("", 1))
     quantity, memory = f"{asked // size}{suffix}", f"{asked // size} {suffix}B"
-    units, unit = -(-asked // (settings.unit_mib << 20)), _format_memory(1, settings.unit_mib)
+    units, unit = -(-asked // (settings.unit_mib << 20)), format_memory(1, settings.unit_mib)
     meaning = f"{quantity} means {asked} units of {unit}: {settings.resources.memory} counts units, not bytes."
     return (f"{meaning} For {memory} ask for {units}.",)
 
@@ -308,8 +312,3 @@ def _quote_scheduler(scheduling_fields: PodSchedulingFields) -> tuple[str, ...]:
 
 def _describe_pending(subject: ExplainedPod) -> str:
     return "held back by its scheduling gates" if subject.state == "gated" else "pending"
-
-
-def _format_memory(units: int, unit_mib: int) -> str:
-    mib = units * unit_mib
-    return f"{mib} MiB" if mib % 1024 else f"{mib // 1024} GiB"

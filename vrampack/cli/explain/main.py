@@ -6,6 +6,7 @@ import argparse
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from http import HTTPStatus
 from pathlib import Path
 
 import msgspec
@@ -14,10 +15,11 @@ import yaml
 from extender.settings import ExtenderConfiguration, load_settings
 from vrampack.cards.profiles import PlacementSettings
 from vrampack.cli.arguments import CommandParser
-from vrampack.cli.cluster_command import add_cluster_flags, open_api, run_cluster_command
+from vrampack.cli.cluster_command import add_cluster_flags, choose_namespace, open_api, run_cluster_command
 from vrampack.cli.errors import MissingObjectError, MisuseError
 from vrampack.cli.explain.cluster import read_cluster, read_nodes
 from vrampack.cli.explain.explanations import explain_bound_pod, explain_pending_pod, explain_without_cluster
+from vrampack.cli.explain.own_pod import explain_by_own_pod
 from vrampack.cli.explain.pod import ExplainedPod, PodSchedulingFields, build_explained_pod
 from vrampack.cli.explain.schema import Explanation, WorkloadExplanation
 from vrampack.cli.explain.text import DEFAULT_MAX_ROWS, render, render_workload
@@ -26,7 +28,7 @@ from vrampack.cli.output import write_output
 from vrampack.kube.client import Api
 from vrampack.kube.decoding import UNDECODABLE
 from vrampack.kube.diagnostic_client import DiagnosticApi
-from vrampack.kube.errors import NoAnswerError
+from vrampack.kube.errors import NoAnswerError, RefusedError
 from vrampack.kube.examined_objects import ExaminedPod
 from vrampack.kube.host_requests import read_host_request
 from vrampack.kube.list_page import ListPage, decode_page
@@ -47,8 +49,8 @@ def main(arguments: Sequence[str]) -> int:
     options = build_parser().parse_args(arguments)
     return run_cluster_command(
         lambda: _run(options),
-        needed_rights="explain needs get and list of pods and list of nodes (and of namespaces, where rules name their labels; "
-        "and of the workload, its ReplicaSets and events)",
+        needed_rights="explain needs get of the pod, and to show cards list of nodes and of all pods (and of namespaces, where rules name "
+        "their labels; and of the workload, its ReplicaSets and events)",
     )
 
 
@@ -63,7 +65,7 @@ def build_parser() -> CommandParser:
         "kind", type=_parse_kind, metavar="KIND", help="pod, deployment, statefulset, replicaset or job"
     )
     parser.add_argument("name", metavar="[NAMESPACE/]NAME")
-    parser.add_argument("-n", "--namespace", metavar="NAME", help="the pod's namespace (default: `default`)")
+    parser.add_argument("-n", "--namespace", metavar="NAME", help="the pod's namespace (default: the context's)")
     parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
     parser.add_argument(
         "--all", action="store_true", help=f"show every row of the table, not only the nearest {DEFAULT_MAX_ROWS}"
@@ -76,8 +78,8 @@ def build_parser() -> CommandParser:
 
 
 def _run(options: argparse.Namespace) -> None:
-    namespace, name = parse_pod_name(options.name, options.namespace)
     settings = load_settings(options.config)
+    namespace, name = parse_pod_name(options.name, options.namespace, choose_namespace(options))
     explanation = asyncio.run(_explain(options, settings, namespace, name))
     write_output(_format_explanation(explanation, options.output, is_all=options.all))
 
@@ -96,14 +98,26 @@ async def _explain(
 
 
 async def explain_pod(api: Api, settings: ExtenderConfiguration, namespace: str, name: str) -> Explanation:
-    """Read what is needed and explain. Raises `MissingPodError`, `RefusedError` or `NoAnswerError`."""
+    """Read what is needed and explain. Raises `MissingPodError`, `RefusedError` or `NoAnswerError`.
+
+    A reader who may not list the cluster is told what is written on the pod.
+    """
     subject = await read_explained_pod(api, settings, namespace, name)
+    try:
+        return await _explain_by_cluster(api, settings, subject)
+    except RefusedError as error:
+        if error.status != HTTPStatus.FORBIDDEN:
+            raise
+        return explain_by_own_pod(subject, settings)
+
+
+async def _explain_by_cluster(api: Api, settings: ExtenderConfiguration, subject: ExplainedPod) -> Explanation:
     cluster = None
     if subject.needs_cluster:
         cluster = await read_cluster(api, settings)
         settled = settings.settle_whole_cards(cluster.unpaid_use)
         subject = await read_explained_pod(
-            api, settled, namespace, name
+            api, settled, subject.pod.namespace, subject.pod.name
         )  # after the lists, which may have shown it bound
     if subject.state == "bound":
         nodes = await read_nodes(api, settings, [])
@@ -161,14 +175,14 @@ def _parse_kind(text: str) -> str:
     return text
 
 
-def parse_pod_name(text: str, namespace: str | None) -> tuple[str, str]:
-    """Namespace and name. Raises `MisuseError`."""
+def parse_pod_name(text: str, namespace: str | None, own_namespace: str = "default") -> tuple[str, str]:
+    """Namespace and name; `own_namespace` where neither names one. Raises `MisuseError`."""
     before, slash, name = text.rpartition("/")
     if not name or "/" in before or (slash and not before):
         raise MisuseError(f"{text!r} is not a pod; give NAME or NAMESPACE/NAME")
     if before and namespace and before != namespace:
         raise MisuseError(f"{text!r} is not in namespace {namespace}; give one of the two")
-    return before or namespace or "default", name
+    return before or namespace or own_namespace, name
 
 
 def _format_explanation(explanation: Explanation | WorkloadExplanation, form: str, *, is_all: bool) -> str:

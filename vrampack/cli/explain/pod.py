@@ -46,8 +46,11 @@ class PodSchedulingFields(msgspec.Struct, frozen=True):
     @property
     def unschedulable_condition(self) -> PodCondition | None:
         """The condition from the scheduler's last attempt; None before the first, and once the pod is bound."""
-        conditions = self.status.conditions or ()
-        return next((each for each in conditions if each.type == "PodScheduled" and each.status == "False"), None)
+        scheduled = self.find_condition("PodScheduled")
+        return None if scheduled is None or scheduled.status != "False" else scheduled
+
+    def find_condition(self, kind: str) -> PodCondition | None:
+        return next((each for each in self.status.conditions or () if each.type == kind), None)
 
 
 @dataclass(frozen=True, slots=True)

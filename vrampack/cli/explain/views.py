@@ -90,16 +90,16 @@ def _build_card_view(node: EvaluatedNode, card: EvaluatedCard, pod_request: PodR
 def build_bound_placement(subject: ExplainedPod, facts: NodeFacts | None) -> PlacementView:
     pod = subject.pod
     if facts is None:
-        return PlacementView(pod.node_name, (), _read_limits(subject), "its node no longer exists")
+        return PlacementView(pod.node_name, (), read_limits(subject), "its node no longer exists")
     hold = build_bound_hold(pod, facts, index_cards(facts))
     if hold.unplaced_reason:
-        return PlacementView(pod.node_name, (), _read_limits(subject), hold.unplaced_reason)
+        return PlacementView(pod.node_name, (), read_limits(subject), hold.unplaced_reason)
     uuids = {card.index: card.uuid for card in facts.cards}
     cards = tuple(HeldCardView(index, uuids[index], units) for index, units in sorted(hold.units.items()))
-    return PlacementView(pod.node_name, cards, _read_limits(subject), "")
+    return PlacementView(pod.node_name, cards, read_limits(subject), "")
 
 
-def _read_limits(subject: ExplainedPod) -> dict[str, int]:
+def read_limits(subject: ExplainedPod) -> dict[str, int]:
     """What each container may use according to the record; empty if that is damaged."""
     if not isinstance(subject.pod.record, Record):
         return {}

@@ -18,7 +18,7 @@ from vrampack.cards.pod import Pod
 from vrampack.cards.request import CardRequest, PodRequest
 from vrampack.cards.units import MAX_UNITS
 from vrampack.cli.arguments import CommandParser, parse_number_between
-from vrampack.cli.cluster_command import add_cluster_flags, open_api, run_cluster_command
+from vrampack.cli.cluster_command import add_cluster_flags, choose_namespace, open_api, run_cluster_command
 from vrampack.cli.explain.cluster import read_cluster
 from vrampack.cli.explain.explanations import explain_pending_pod
 from vrampack.cli.explain.main import (
@@ -67,7 +67,7 @@ def build_parser() -> CommandParser:
     )
     explain.add_argument("--whole", action="store_true", help="the request asks for whole cards")
     explain.add_argument(
-        "-n", "--namespace", metavar="NAME", help="the namespace of the pod or request (default: `default`)"
+        "-n", "--namespace", metavar="NAME", help="the namespace of the pod or request (default: the context's)"
     )
     explain.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
     add_cluster_flags(explain)
@@ -105,10 +105,11 @@ def _run(options: argparse.Namespace) -> None:
 
 async def _explain(options: argparse.Namespace, settings: ExtenderConfiguration) -> Explanation:
     async with open_api(Api, options, "policy") as api:
+        namespace = choose_namespace(options)
         if options.pod is not None:
-            return await explain_pod(api, settings, *parse_pod_name(options.pod, options.namespace))
+            return await explain_pod(api, settings, *parse_pod_name(options.pod, options.namespace, namespace))
         request = CardRequest(options.request, options.count, whole=options.whole)
-        return await explain_request(api, settings, options.namespace or "default", request)
+        return await explain_request(api, settings, namespace, request)
 
 
 def _format_explanation(explanation: Explanation, form: str) -> str:
