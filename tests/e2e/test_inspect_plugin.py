@@ -98,7 +98,7 @@ def test_the_founding_scenario_is_shown_while_no_extender_runs(
 def test_missing_right_of_the_user_is_named(
     cluster: ControlPlane, inspect: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    """As itself, and as an account that the administrator impersonates: kubectl's flags choose who asks."""
+    """As itself, and as an account that the administrator impersonates: kubectl's flags choose who asks. It has no pods to see, either."""
     somebody = "system:serviceaccount:default:default"
     for flags in (
         ["--kubeconfig", cluster.kubeconfig("default", "default")],
@@ -106,8 +106,9 @@ def test_missing_right_of_the_user_is_named(
     ):
         done = inspect(*flags)
         assert (done.returncode, done.stdout) == (1, "")
-        theirs, ours = done.stderr.splitlines()
-        assert theirs.startswith(f'Error from server (Forbidden): nodes is forbidden: User "{somebody}" cannot list')
+        *theirs, ours = done.stderr.splitlines()
+        for line, kind in zip(theirs, ("nodes", "pods"), strict=True):
+            assert line.startswith(f'Error from server (Forbidden): {kind} is forbidden: User "{somebody}" cannot list')
         assert ours.startswith("kubectl inspect cgpu: the right to list nodes in the whole cluster is missing")
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import yaml
 
+from tests.cli.explain.objects import a_bound_pod, a_waiting_pod
 from tests.cli.inspect.clusters import CLUSTERS
 from tests.fakes.proxy import FaultProxy
 from vrampack.cli import inspect_direct
@@ -16,6 +19,7 @@ from vrampack.kube import list_pager
 from vrampack.simulator.apiserver import ApiServer
 from vrampack.simulator.kubeconfig import write_kubeconfig
 
+FORBIDDEN = b'{"kind":"Status","code":403,"reason":"Forbidden","message":"not you"}'
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -96,11 +100,46 @@ async def test_a_list_that_expires_half_way_is_read_again(
     assert capsys.readouterr().out == (GOLDEN / "twelve-nodes.summary.txt").read_text()
 
 
+@pytest.mark.parametrize("hidden", ["/api/v1/nodes", "/api/v1/pods"])
+async def test_users_who_may_not_list_the_cluster_see_their_own_pods(
+    hidden: str, api: ApiServer, proxy: FaultProxy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of the context's namespace, with what they hold and why they wait."""
+    answer = {"type": "VrampackPlacement", "status": "False", "message": "asks for 20 units"}
+    conditions = [{"type": "PodScheduled", "message": "0/1 nodes"}, answer]
+    held = a_bound_pod("held", "gpu-1", {0: 4}, annotations={"limit-mib.vrampack.dev/main": "4301"})
+    for pod in (held, a_waiting_pod("told", 20, status={"conditions": conditions}), a_waiting_pod("new", 3)):
+        pod["metadata"]["namespace"] = "ours"
+        api.restore(pod)
+    kubeconfig = write_kubeconfig(tmp_path, proxy.url)
+    written = yaml.safe_load(kubeconfig.read_text())
+    written["contexts"][0]["context"]["namespace"] = "ours"
+    kubeconfig.write_text(yaml.safe_dump(written))
+    proxy.when("GET", hidden).answer(403, FORBIDDEN)
+    assert await inspect("--kubeconfig", str(kubeconfig)) == 0
+    said = capsys.readouterr()
+    assert said.out.splitlines() == [
+        "POD        NODE   CARD  UNITS  LIMIT(MiB)  WAITS FOR",
+        "ours/held  gpu-1  0         4  main 4301   -",
+        "ours/new   -      -         3  -           -",
+        "ours/told  -      -        20  -           asks for 20 units",
+    ]
+    assert said.err.endswith("403 Forbidden: not you; these are the pods of your own namespace\n")
+    assert await inspect("--kubeconfig", str(kubeconfig), "-o", "json") == 0
+    (first, _, last) = json.loads(capsys.readouterr().out)["pods"]
+    assert (first["node"], first["cards"], first["limitsMib"]) == (
+        "gpu-1",
+        [{"index": 0, "units": 4}],
+        {"main": "4301"},
+    )
+    assert (last["askedUnits"], last["waitsFor"]) == (20, "asks for 20 units")
+
+
 async def test_a_refused_or_unanswered_list_exits_1(
     proxy: FaultProxy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kubeconfig = str(write_kubeconfig(tmp_path, proxy.url))
-    proxy.when("GET", r"/pods").answer(403, b'{"kind":"Status","code":403,"reason":"Forbidden","message":"not you"}')
+    proxy.when("GET", r"/pods").answer(403, FORBIDDEN)
     assert await inspect("--kubeconfig", kubeconfig) == 1
     assert capsys.readouterr() == ("", "vrampack inspect: cannot list pods: 403 Forbidden: not you\n")
     assert await inspect("--kubeconfig", str(write_kubeconfig(tmp_path, "http://127.0.0.1:9"))) == 1

@@ -36,6 +36,17 @@ class DecodedNode:
 
 
 @dataclass(frozen=True, slots=True)
+class NamespacePod:
+    """A pod of the reader's."""
+
+    pod: Pod
+    limits_mib: Mapping[str, str]
+    """By container, as recorded."""
+    waits_for: str
+    """Why it has no node, in the words of the extender, else of its scheduler."""
+
+
+@dataclass(frozen=True, slots=True)
 class _DecodedMetadata:
     name: str
     namespace: str
@@ -111,6 +122,37 @@ def decode_pod(value: object) -> Pod:
         scheduler_name=_read_optional_field(spec, "schedulerName", str, "spec.") or "",
         is_gated=bool(_read_optional_field(spec, "schedulingGates", list, "spec.")),
     )
+
+
+def decode_own_pod(value: object) -> NamespacePod | None:
+    """What its owner wants to know of a pod; None if it neither asks for GPU memory nor holds any. Raises `DamagedObjectError`."""
+    pod = decode_pod(value)
+    if not pod.can_hold_memory or pod.is_finished:
+        return None
+    raw = _check_object(value, "the pod")
+    prefix = well_known.LIMIT_MIB_PREFIX
+    limits = {
+        key.removeprefix(prefix): text
+        for key, text in _decode_metadata(raw).annotations.items()
+        if key.startswith(prefix)
+    }
+    said = {} if pod.node_name else _read_condition_messages(_read_part(raw, "status"))
+    return NamespacePod(pod, limits, said.get(well_known.PLACEMENT_CONDITION) or said.get("PodScheduled") or "")
+
+
+def _read_condition_messages(status: Json) -> dict[str, str]:
+    """By type."""
+    conditions = [
+        _check_object(each, "status.conditions")
+        for each in _read_optional_field(status, "conditions", list, "status.") or ()
+    ]
+    return {
+        _read_field(each, "type", str, "", "status.conditions."): _read_optional_field(
+            each, "message", str, "status.conditions."
+        )
+        or ""
+        for each in conditions
+    }
 
 
 def decode_node(value: object) -> DecodedNode:

@@ -32,6 +32,14 @@ class ListReader(Protocol):
         ...
 
 
+class OwnPodReader(ListReader, Protocol):
+    """One that knows a namespace of the user's."""
+
+    def read_own_pods(self) -> Iterable[bytes]:
+        """All pods of that namespace, each page a v1 list."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class InspectedNode:
     """One node and who holds what there, in the order of namespace and name."""

@@ -7,6 +7,10 @@ class ReadError(Exception):
     """The cluster cannot be read. The message is for the user; empty when the cause was already shown."""
 
 
+class ForbiddenListError(ReadError):
+    """The user may not list this in the whole cluster."""
+
+
 class ExpiredListError(ReadError):
     """The list is too old to be continued and must be read from its beginning."""
 

@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 
 from vrampack.cli.inspect.api_objects import read_continue_token
 from vrampack.cli.inspect.cluster import Resource
-from vrampack.cli.inspect.errors import DamagedObjectError, ExpiredListError, ReadError
+from vrampack.cli.inspect.errors import DamagedObjectError, ExpiredListError, ForbiddenListError, ReadError
 
 PAGE_SIZE = 2000
 """About 10 MB of pods. Every page starts a kubectl process, and often a login helper that takes a second; a page ten times
@@ -104,12 +104,20 @@ class KubectlReader:
             if not token:
                 return
 
+    def read_own_pods(self) -> Iterable[bytes]:
+        """The pods of the context's namespace, which kubectl knows."""
+        body = self._run_get("pods", ("pods", "-o", "json"), -1)
+        return () if body is None else (body,)
+
     def _get(self, resource: Resource, path: str, max_bytes: int) -> bytes | None:
-        """What kubectl prints; None if that is more than `max_bytes`."""
+        return self._run_get(resource, ("--raw", path), max_bytes)
+
+    def _run_get(self, resource: Resource, arguments: Sequence[str], max_bytes: int) -> bytes | None:
+        """What `kubectl get` prints; None if that is more than `max_bytes`."""
         program = self.program or os.environ.get("KUBECTL") or "kubectl"
         try:
             process = subprocess.Popen(  # noqa: S603 - the user's own kubectl with the user's own flags
-                [program, *self.flags, "get", "--raw", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+                [program, *self.flags, "get", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
             )
         except OSError as error:
             text = f"cannot run {program}: {error.strerror}; install kubectl, or name it in $KUBECTL"
@@ -153,7 +161,7 @@ def _to_read_error(resource: Resource, said: str) -> ReadError:
     if "Error from server (Expired)" in said or "Error from server (Gone)" in said:
         return ExpiredListError(f"the list of {resource} expired while it was read, twice; try again")
     if "Error from server (Forbidden)" in said:
-        return ReadError(
+        return ForbiddenListError(
             f'the right to list {resource} in the whole cluster is missing: inspect needs a ClusterRole with the verb "list" on '
             '"nodes" and "pods"'
         )

@@ -18,8 +18,9 @@ from pathlib import Path
 from vrampack.cards.node_annotations import MAX_MEMORY_MIB
 from vrampack.cli.arguments import CommandParser, parse_number_between
 from vrampack.cli.inspect import kubectl_reader
-from vrampack.cli.inspect.cluster import InspectedCluster, ListReader, inspect_cluster, select_nodes
-from vrampack.cli.inspect.errors import ReadError
+from vrampack.cli.inspect.cluster import InspectedCluster, OwnPodReader, inspect_cluster, select_nodes
+from vrampack.cli.inspect.errors import ForbiddenListError, ReadError
+from vrampack.cli.inspect.own_pods import format_own_pods, list_own_pods
 from vrampack.cli.inspect.schema import format_json, format_yaml
 from vrampack.cli.inspect.table_views import format_details, format_summary, format_wide
 from vrampack.cli.inspect.text_columns import color_problems
@@ -38,7 +39,7 @@ class ClusterSource:
     """A way to read the cluster: the flags that choose it, and the function that opens it."""
 
     add_flags: Callable[[argparse.ArgumentParser], None]
-    open_reader: Callable[[argparse.Namespace], AbstractContextManager[ListReader]]
+    open_reader: Callable[[argparse.Namespace], AbstractContextManager[OwnPodReader]]
 
 
 KUBECTL_SOURCE = ClusterSource(
@@ -61,7 +62,12 @@ def run(arguments: Sequence[str], *, prog: str, version: str, source: ClusterSou
     options = build_parser(prog, version, source).parse_intermixed_args(arguments)
     try:
         with source.open_reader(options) as reader:
-            cluster = inspect_cluster(reader, unit_mib=options.unit_mib)
+            try:
+                cluster = inspect_cluster(reader, unit_mib=options.unit_mib)
+            except ForbiddenListError as error:
+                write_output(_format_own_pods(reader, options, error))
+                sys.stderr.write(f"{prog}: {error}; these are the pods of your own namespace\n")
+                return 0
     except ReadError as error:
         sys.stderr.write(f"{prog}: {error}\n")
         return 1
@@ -111,6 +117,14 @@ def _describe_missing_nodes(cluster: InspectedCluster, names: Sequence[str]) -> 
         for name in dict.fromkeys(names)
         if name not in shown
     ]
+
+
+def _format_own_pods(reader: OwnPodReader, options: argparse.Namespace, error: ForbiddenListError) -> str:
+    """Raises the first `error` if the user may not list these either."""
+    try:
+        return format_own_pods(list_own_pods(reader.read_own_pods()), options.output)
+    except ForbiddenListError:
+        raise error from None
 
 
 def _format_output(cluster: InspectedCluster, options: argparse.Namespace) -> str:

@@ -17,11 +17,19 @@ _RESERVED_SCALARS = frozenset({"true", "false", "null", "yes", "no", "on", "off"
 
 
 def format_json(cluster: InspectedCluster) -> str:
-    return json.dumps(build_inspection_document(cluster), indent=4, ensure_ascii=False) + "\n"
+    return format_json_document(build_inspection_document(cluster))
 
 
 def format_yaml(cluster: InspectedCluster) -> str:
-    return "\n".join(_format_block(build_inspection_document(cluster))) + "\n"
+    return format_yaml_document(build_inspection_document(cluster))
+
+
+def format_json_document(document: object) -> str:
+    return json.dumps(document, indent=4, ensure_ascii=False) + "\n"
+
+
+def format_yaml_document(document: object) -> str:
+    return "\n".join(_format_block(document)) + "\n"
 
 
 def build_inspection_document(cluster: InspectedCluster) -> dict[str, object]:
