@@ -90,6 +90,25 @@ async def test_the_page_names_the_namespaces_that_are_counted(
     assert ("elsewhere" in page) == bool(said)
 
 
+async def test_a_reader_who_may_not_list_nodes_sees_the_own_namespace(tmp_path: Path) -> None:
+    """That of the context: which pods hold memory, which wait, and what is written on each."""
+    told = {"type": "VrampackPlacement", "status": "False", "reason": "NoEmptyCard", "message": "asks for 12 units"}
+    late = a_waiting_pod("late", 12, said="0/2 nodes are available")
+    late["status"]["conditions"].append(told)
+    rights = PodRights({"default"}, may_list_nodes=False)
+    async with run_ui(tmp_path, (*CLUSTER[:-1], late), rights=rights, own_namespace="default") as site:
+        page = (await site.ask("/")).text
+        pending = (await site.ask("/pending")).text
+        pods = [(await site.ask(f"/pods/default/{name}")).text for name in ("late", "mine")]
+    assert "You may not list nodes, so no cards are shown." in page
+    assert read_rows(page)[1:] == [["default/mine", "gpu-1"]]
+    assert [row[0] for row in read_rows(pending)[1:]] == ["default/late"]
+    assert "The extender says (NoEmptyCard): it asks for 12 units." in pods[0]
+    assert "is bound and holds 8 units (8 GiB)" in pods[1]
+    assert "/nodes/gpu-1" not in pods[1]
+    assert "secret" not in "".join((page, pending, *pods))
+
+
 async def test_pending_pod_links_to_its_explanation(tmp_path: Path) -> None:
     async with run_ui(tmp_path, CLUSTER) as site:
         (row,) = read_rows((await site.ask("/pending")).text)[1:]

@@ -36,6 +36,7 @@ class PodRights:
     namespaces: Collection[str]
     all_namespaces: Sequence[str] | None = None
     """What a list of namespaces gives; None: it is refused."""
+    may_list_nodes: bool = True
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ async def run_ui(
     rights: PodRights | None = None,
     namespaces: Sequence[str] = (),
     metrics_url: str = "",
+    own_namespace: str = "",
     report_file: Path | None = None,
     is_logged_in: bool = True,
 ) -> AsyncIterator[UiSite]:
@@ -92,7 +94,8 @@ async def run_ui(
         url = api.url if rights is None else await stack.enter_async_context(run_authorizer(api.url, rights))
         kubeconfig = write_kubeconfig(folder, url)
         settings = load_settings(None)
-        reader = ClusterReader(Api(await load_credentials(kubeconfig, None)), settings, namespaces, metrics_url)
+        api_client = Api(await load_credentials(kubeconfig, None))
+        reader = ClusterReader(api_client, settings, namespaces, metrics_url, own_namespace=own_namespace)
         stack.push_async_callback(reader.close)
         job = ReplayJob(["--kubeconfig", str(kubeconfig)], [])
         stack.push_async_callback(job.close)
@@ -117,7 +120,7 @@ async def run_ui(
 
 @asynccontextmanager
 async def run_authorizer(upstream: str, rights: PodRights) -> AsyncIterator[str]:
-    """The API server at `upstream` as somebody with these rights finds it; nodes may be listed."""
+    """The API server at `upstream` as somebody with these rights finds it."""
     async with aiohttp.ClientSession() as session:
 
         async def answer(request: web.Request) -> web.Response:
@@ -127,7 +130,7 @@ async def run_authorizer(upstream: str, rights: PodRights) -> AsyncIterator[str]
                 return web.json_response(
                     {"kind": "NamespaceList", "metadata": {"resourceVersion": "1"}, "items": listed}
                 )
-            is_allowed = parts == ["nodes"] or (
+            is_allowed = (rights.may_list_nodes and parts == ["nodes"]) or (
                 parts[0] == "namespaces" and parts[1:2] and parts[1] in rights.namespaces
             )
             if not is_allowed:

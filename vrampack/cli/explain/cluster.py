@@ -94,6 +94,10 @@ class ExplainedCluster:
         self.unread_objects = tuple(listed.unread_objects)
         self.unpaid_use = find_unpaid_use(listed.pods.values())
         """Why whole cards need not be paid for, if the settings leave it open."""
+        self.pods_elsewhere = tuple(
+            sorted((each for each in listed.pods.values() if each.node_name not in listed.nodes), key=str)
+        )
+        """Bound pods whose node is not listed: it is gone, or the reader may not list nodes."""
         pods: defaultdict[str, list[Pod]] = defaultdict(list)
         for pod in listed.pods.values():
             pods[pod.node_name].append(pod)
@@ -115,11 +119,12 @@ class ExplainedCluster:
 
 
 async def read_cluster(
-    api: Api, settings: ExtenderConfiguration, namespaces: Collection[str] = ALL_NAMESPACES
+    api: Api, settings: ExtenderConfiguration, namespaces: Collection[str] = ALL_NAMESPACES, *, with_nodes: bool = True
 ) -> ExplainedCluster:
     """List all nodes, and the pods of these namespaces. Raises `RefusedError` or `NoAnswerError`."""
     listed = ClusterListing()
-    listed.nodes = await read_nodes(api, settings, listed.unread_objects)
+    if with_nodes:
+        listed.nodes = await read_nodes(api, settings, listed.unread_objects)
     try:
         await _read_pods(api, settings, listed, namespaces)
     except ResourceExpiredError:  # the list took more than five minutes: start again once

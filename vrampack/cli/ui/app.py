@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 from extender.settings import ExtenderConfiguration
 from vrampack.cli.explain.explanations import explain_bound_pod, explain_pending_pod, explain_without_cluster
 from vrampack.cli.explain.main import MissingPodError, read_explained_pod
+from vrampack.cli.explain.own_pod import explain_by_own_pod
 from vrampack.cli.explain.pod import ExplainedPod
 from vrampack.cli.explain.schema import Explanation
 from vrampack.cli.ui.cluster_reader import ClusterReader
@@ -164,6 +165,8 @@ def choose_way_back(path: str) -> str:
 
 def _explain_pod(settings: ExtenderConfiguration, reading: ClusterReading, subject: ExplainedPod) -> Explanation:
     """Explain the pod as it is now, by the cluster as it was last read."""
+    if not reading.may_list_nodes:
+        return explain_by_own_pod(subject, settings)
     if subject.state == "bound":
         counted = reading.cluster.nodes.get(subject.pod.node_name)
         return explain_bound_pod(subject, settings, None if counted is None else counted.listed.facts)

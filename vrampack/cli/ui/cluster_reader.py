@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 
 from extender.settings import ExtenderConfiguration
 from vrampack.cli.explain.cluster import read_cluster
@@ -28,12 +29,19 @@ class ClusterReader:
     """Keeps the last reading."""
 
     def __init__(
-        self, api: Api, settings: ExtenderConfiguration, namespaces: Sequence[str] = (), metrics_url: str = ""
+        self,
+        api: Api,
+        settings: ExtenderConfiguration,
+        namespaces: Sequence[str] = (),
+        metrics_url: str = "",
+        *,
+        own_namespace: str = "",
     ) -> None:
         self.api = api
         self.settings = settings
         self._namespaces = namespaces
         self._metrics_url = metrics_url
+        self._own_namespace = own_namespace
         self._reading: ClusterReading | None = None
         self._task: asyncio.Task[ClusterReading] | None = None
         self._read_at = 0.0
@@ -64,10 +72,18 @@ class ClusterReader:
         return self._task
 
     async def _read_cluster(self) -> ClusterReading:
-        scope = await find_pod_scope(self.api, self._namespaces)
-        cluster = await read_cluster(self.api, self.settings, scope.namespaces)
+        scope = await find_pod_scope(self.api, self._namespaces, self._own_namespace)
+        may_list_nodes = True
+        try:
+            cluster = await read_cluster(self.api, self.settings, scope.namespaces)
+        except RefusedError as error:
+            if error.status != HTTPStatus.FORBIDDEN:
+                raise
+            may_list_nodes = False
+            cluster = await read_cluster(self.api, self.settings, scope.namespaces, with_nodes=False)
         held_bytes, notes = await self._read_totals(scope)
-        self._reading = build_reading(cluster, scope, held_bytes, (*cluster.unread_objects, *notes))
+        notes = (*cluster.unread_objects, *notes)
+        self._reading = build_reading(cluster, scope, held_bytes, notes, may_list_nodes=may_list_nodes)
         self._read_at = time.monotonic()
         return self._reading
 

@@ -52,15 +52,23 @@ class ClusterReading:
     read_at: datetime
     notes: tuple[str, ...] = ()
     """Notes about what could not be read."""
+    may_list_nodes: bool = True
 
 
 def build_reading(
-    cluster: ExplainedCluster, scope: PodScope, held_bytes: Mapping[str, int], notes: Sequence[str] = ()
+    cluster: ExplainedCluster,
+    scope: PodScope,
+    held_bytes: Mapping[str, int],
+    notes: Sequence[str] = (),
+    *,
+    may_list_nodes: bool = True,
 ) -> ClusterReading:
     """The reading of these lists. `held_bytes`: what all pods hold, by node, if known."""
     shown = [each for each in cluster.nodes.values() if each.node.cards or each.holds or each.node.problem]
     nodes = tuple(_build_node_overview(each, scope, held_bytes.get(each.node.name)) for each in shown)
-    return ClusterReading(cluster, scope, nodes, _sum_nodes(nodes), datetime.now(UTC), tuple(notes))
+    return ClusterReading(
+        cluster, scope, nodes, _sum_nodes(nodes), datetime.now(UTC), tuple(notes), may_list_nodes=may_list_nodes
+    )
 
 
 def count_problems(counted: NodeWithHolds) -> int:

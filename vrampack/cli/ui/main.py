@@ -27,7 +27,7 @@ from vrampack.cli.version import VERSION
 from vrampack.http.listener import open_listener
 from vrampack.http.open_connections import ConnectionLimits
 from vrampack.kube.client import Api
-from vrampack.kube.credentials import load_credentials
+from vrampack.kube.credentials import load_credentials, read_namespace
 
 MAX_PORT = 65535
 RECEIVE_SECONDS = 10.0
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="vrampack: %(message)s")
     return run_cluster_command(
         lambda: _run(options),
-        needed_rights="the pages need list of nodes, and of pods where these are to be shown",
+        needed_rights="the pages need list of pods, and of nodes where cards are to be shown",
     )
 
 
@@ -91,7 +91,8 @@ async def _serve(options: argparse.Namespace, settings: ExtenderConfiguration) -
         kubeconfig = find_kubeconfig(options.kubeconfig)
         credentials = await load_credentials(kubeconfig, options.context)
         api = Api(credentials, user_agent=f"vrampack-ui/{VERSION}")
-        reader = ClusterReader(api, settings, options.namespace or (), options.metrics)
+        own_namespace = read_namespace(kubeconfig, options.context)
+        reader = ClusterReader(api, settings, options.namespace or (), options.metrics, own_namespace=own_namespace)
         job = ReplayJob(_list_flags(options, "kubeconfig", "context"), _list_flags(options, "config"))
         try:
             await reader.read_again()  # before the URL is printed, so that the first page appears at once

@@ -32,13 +32,17 @@ class PodScope:
         return not self.namespaces
 
 
-async def find_pod_scope(api: Api, wanted: Sequence[str] = ()) -> PodScope:
-    """The namespaces, of `wanted` or of all if empty, whose pods may be listed. Raises `RefusedError`, `NoAnswerError`."""
+async def find_pod_scope(api: Api, wanted: Sequence[str] = (), own_namespace: str = "") -> PodScope:
+    """The namespaces, of `wanted` or of all if empty, whose pods may be listed; `own_namespace` if all may not be listed.
+
+    Raises `RefusedError`, `NoAnswerError`.
+    """
     if not wanted and await _may_list_pods(api, ""):
         return PodScope()
-    named = wanted or await _list_namespaces(api)
+    found = () if wanted else await _list_namespaces(api)
+    named = wanted or found or ([own_namespace] if own_namespace else ())
     listable = tuple([name for name in dict.fromkeys(named) if await _may_list_pods(api, name)])
-    return PodScope(listable, is_complete=not wanted and bool(named) and len(listable) == len(named))
+    return PodScope(listable, is_complete=bool(found) and len(listable) == len(found))
 
 
 async def _may_list_pods(api: Api, namespace: str) -> bool:
