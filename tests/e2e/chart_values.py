@@ -9,6 +9,10 @@ SEEN_MEMORY = "memory: 999Mi"
 BAD_RESOURCES = {"limits": {"gpu": 1}}
 TAINT = [{"key": "team-taint", "operator": "Exists"}]
 BAD_TAINT = [{"effect": "Sometimes"}]
+AFFINITY = {
+    "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "example.com/rack"}]}
+}
+PROXY = [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]
 DIGEST = "sha256:" + "0123456789abcdef" * 4
 CASES: dict[str, tuple[Json, str, Json]] = {
     "shape": ("kubeadm", "hostNetwork: true", "third-scheduler"),
@@ -26,6 +30,13 @@ CASES: dict[str, tuple[Json, str, Json]] = {
     "usageLeases.intervalSeconds": (120, "interval_seconds: 120", 59),
     "extender.config": ({"deadlines": {"bind_seconds": 4}}, "httpTimeout: 6s", {"reserve": 450}),
     "extender.resources": (MEMORY, SEEN_MEMORY, BAD_RESOURCES),
+    "extender.nodeSelector": ({"pool": "system"}, "pool: system", {"pool": 1}),
+    "extender.tolerations": (TAINT, "key: team-taint", BAD_TAINT),
+    "extender.affinity": (AFFINITY, "topologyKey: example.com/rack", {"nodes": {}}),
+    "extender.priorityClassName": ("gpu-critical", "priorityClassName: gpu-critical", ""),
+    "extender.podLabels": ({"team": "gpu"}, "team: gpu", {"app.kubernetes.io/name": "mine"}),
+    "extender.podAnnotations": ({"example.com/mesh": "off"}, 'example.com/mesh: "off"', {"a": 1}),
+    "extender.extraEnv": (PROXY, "name: HTTPS_PROXY", [{"name": "NODE_NAME", "value": "n"}]),
     "scheduler.name": ("packer", "- schedulerName: packer", "Packer"),
     "scheduler.others": (["batch"], "['vrampack', 'batch']", "batch"),
     "scheduler.replicas": (3, "replicas: 3", 0),
@@ -37,8 +48,6 @@ CASES: dict[str, tuple[Json, str, Json]] = {
     "scheduler.qps": (77, "qps: 77", -1),
     "scheduler.burst": (78, "burst: 78", "many"),
     "scheduler.resources": (MEMORY, SEEN_MEMORY, BAD_RESOURCES),
-    "scheduler.nodeSelector": ({"pool": "system"}, "pool: system", {"pool": 1}),
-    "scheduler.tolerations": (TAINT, "key: team-taint", BAD_TAINT),
     "agent.config": ({"kubelet_folder": "/data/kubelet"}, "path: /data/kubelet/pod-resources", {"injection": "x"}),
     "agent.driver": ("gpu-operator-nri", "nvidia.cdi.k8s.io/container.agent", "nvidia"),
     "agent.runtimeClassName": ("gpu", "runtimeClassName: gpu", "G P U"),
@@ -48,6 +57,12 @@ CASES: dict[str, tuple[Json, str, Json]] = {
     "agent.tolerations": (TAINT, "key: team-taint", BAD_TAINT),
     "agent.maxUnavailable": (3, "maxUnavailable: 3\n", "0%"),
     "agent.resources": (MEMORY, SEEN_MEMORY, BAD_RESOURCES),
+    "agent.nodeSelector": ({"pool": "system"}, "pool: system", {"pool": 1}),
+    "agent.affinity": (AFFINITY, "topologyKey: example.com/rack", {"nodes": {}}),
+    "agent.priorityClassName": ("gpu-critical", "priorityClassName: gpu-critical", ""),
+    "agent.podLabels": ({"team": "gpu"}, "team: gpu", {"app.kubernetes.io/name": "mine"}),
+    "agent.podAnnotations": ({"example.com/mesh": "off"}, 'example.com/mesh: "off"', {"a": 1}),
+    "agent.extraEnv": (PROXY, "name: HTTPS_PROXY", [{"name": "NODE_NAME", "value": "n"}]),
     "agent.metrics.tlsSecret": ("agent-tls", "secret: {secretName: agent-tls,", "Agent TLS"),
     "agent.metrics.tokenSecret": ("scraper", "credentials: {name: scraper, key: token}", "Scraper"),
     "admission.form": ("webhook", "kind: MutatingWebhookConfiguration", "auto"),
@@ -62,6 +77,12 @@ CASES: dict[str, tuple[Json, str, Json]] = {
     "admission.webhook.config": ({"deadlines": {"drain_seconds": 9}}, "drain_seconds: 9", {"tls": {}}),
     "admission.webhook.apiServers": (["192.0.2.1/32"], 'cidr: "192.0.2.1/32"', ["any"]),
     "admission.webhook.resources": (MEMORY, SEEN_MEMORY, BAD_RESOURCES),
+    "admission.webhook.nodeSelector": ({"pool": "system"}, "pool: system", {"pool": 1}),
+    "admission.webhook.affinity": (AFFINITY, "topologyKey: example.com/rack", {"nodes": {}}),
+    "admission.webhook.priorityClassName": ("gpu-critical", "priorityClassName: gpu-critical", ""),
+    "admission.webhook.podLabels": ({"team": "gpu"}, "team: gpu", {"app.kubernetes.io/name": "mine"}),
+    "admission.webhook.podAnnotations": ({"example.com/mesh": "off"}, 'example.com/mesh: "off"', {"a": 1}),
+    "admission.webhook.extraEnv": (PROXY, "name: HTTPS_PROXY", [{"name": "NODE_NAME", "value": "n"}]),
     "admission.webhook.certificate.source": (
         "cert-manager",
         "cert-manager.io/inject-ca-from: vrampack-system/",
@@ -99,6 +120,12 @@ BESIDE: dict[str, dict[str, Json]] = {
     "admission.webhook.config": WEBHOOK,
     "admission.webhook.apiServers": WEBHOOK,
     "admission.webhook.resources": WEBHOOK,
+    "admission.webhook.nodeSelector": WEBHOOK,
+    "admission.webhook.affinity": WEBHOOK,
+    "admission.webhook.priorityClassName": WEBHOOK,
+    "admission.webhook.podLabels": WEBHOOK,
+    "admission.webhook.podAnnotations": WEBHOOK,
+    "admission.webhook.extraEnv": WEBHOOK,
     "admission.webhook.certificate.source": WEBHOOK,
     "admission.webhook.certificate.secretName": SECRET,
     "admission.webhook.certificate.caBundle": SECRET,

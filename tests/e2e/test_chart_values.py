@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import reduce
 from pathlib import Path
 
@@ -43,14 +43,30 @@ def helm(request: pytest.FixtureRequest) -> Path:
     return locate_helm(request.param)
 
 
+@pytest.fixture(scope="module")
+def rendered_beside(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Json], str]:
+    """What these values alone render, once for all cases that are set beside them."""
+    made: dict[str, str] = {}
+
+    def render(values: Json) -> str:
+        key = str(values)
+        if key not in made:
+            made[key] = _render(tmp_path_factory.mktemp("beside"), values)
+        return made[key]
+
+    return render
+
+
 def test_every_value_has_a_case() -> None:
     assert list(CASES) == [value.path for value in read_values()]
 
 
 @pytest.mark.parametrize(("path", "good", "seen"), [(path, *row[:2]) for path, row in CASES.items()], ids=CASES)
-def test_value_changes_the_rendered_objects(tmp_path: Path, path: str, good: Json, seen: str) -> None:
+def test_value_changes_the_rendered_objects(
+    tmp_path: Path, rendered_beside: Callable[[Json], str], path: str, good: Json, seen: str
+) -> None:
     beside = BESIDE.get(path, {})
-    without, with_it = (_render(tmp_path, values) for values in (beside, beside | {path: good}))
+    without, with_it = rendered_beside(beside), _render(tmp_path, beside | {path: good})
     assert without != with_it
     assert seen in with_it
     assert not seen or seen not in without
