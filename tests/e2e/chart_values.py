@@ -20,6 +20,7 @@ CASES: dict[str, tuple[Json, str, Json]] = {
     "image.tag": ("2.0.0", "vrampack/vrampack:2.0.0", "two words"),
     "image.digest": (DIGEST, f"@{DIGEST}\n", "latest"),
     "imagePullSecrets": ([{"name": "registry"}], "- name: registry\n", ["registry"]),
+    "releaseLabels": (False, "", "no"),
     "namespace.create": (True, "kind: Namespace", "yes"),
     "listenAddress": ("[::]", 'health: "[::]:12347"', "127.0.0.1"),
     "unitMib": (512, "unit_mib: 512", 0),

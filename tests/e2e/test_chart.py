@@ -25,6 +25,7 @@ from tests.support.chart.rendering import (
 from tests.support.chart.values import CHART
 from tests.support.control_plane.cluster import ControlPlane
 from tests.support.manifests import MANIFESTS, Json
+from vrampack.cli.version import VERSION
 
 
 @pytest.fixture(scope="module", params=RELEASES)
@@ -71,6 +72,23 @@ def test_an_api_server_accepts_the_rendered_chart(
     """Strictly, with every field known to it: no schema kept offline knows as much."""
     del resource, component
     cluster.check_manifests(template_with(locate_helm())([APPLIED, *names]))
+
+
+def test_every_object_has_the_labels_of_its_release(helm: Path) -> None:
+    """And no pod: a new version of the chart alone replaces none."""
+    flags = [*value_flags(["webhook-second-scheduler", "monitoring"]), "--set=admission.webhook.certificate.source=job"]
+    made = parse_objects(run_helm(helm, "template", *flags))
+    wanted = {
+        "app.kubernetes.io/part-of": "vrampack",
+        "app.kubernetes.io/instance": "vrampack",
+        "app.kubernetes.io/version": VERSION,
+        "app.kubernetes.io/managed-by": "Helm",
+        "helm.sh/chart": f"vrampack-{VERSION}",
+    }
+    assert len(made) > 60
+    assert [item["metadata"]["name"] for item in made if not wanted.items() <= item["metadata"]["labels"].items()] == []
+    pods = [item["spec"]["template"] for item in made if item["kind"] in {"Deployment", "DaemonSet"}]
+    assert [pod for pod in pods if wanted.keys() & pod["metadata"]["labels"].keys()] == []
 
 
 def test_release_in_another_namespace_refers_to_that_namespace_throughout(helm: Path) -> None:

@@ -7,6 +7,17 @@
 {{ .Values.scheduler.image.repository }}:{{ .Values.scheduler.image.tag }}{{ with .Values.scheduler.image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
+{{/* The labels of every object. Those of its release are on no pod: a new version of the chart would replace it. */}}
+{{- define "vrampack.labels" -}}
+app.kubernetes.io/part-of: vrampack
+{{- if .Values.releaseLabels }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+{{- end }}
+
 {{/* Lines of a pod's spec that only some values need. */}}
 {{- define "vrampack.pullSecrets" -}}
 {{- with .Values.imagePullSecrets }}
