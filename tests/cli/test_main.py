@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +69,21 @@ def test_what_was_mistyped_is_answered_with_what_was_meant(
         code = ended.code  # type: ignore[assignment]  # argparse gives a number
     assert code == 2
     assert capsys.readouterr().err.endswith(f"{said}\n")
+
+
+def test_a_dash_is_stdin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "extender.yaml"
+    config.write_text("apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\nunit_mib: 0\n")
+    before = os.dup(0)
+    given = os.open(config, os.O_RDONLY)
+    os.dup2(given, 0)
+    try:
+        assert main(["config", "check", "-"]) == 1
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
+        os.close(given)
+    assert capsys.readouterr().out.startswith("/dev/stdin:3: unit_mib: ")
 
 
 @pytest.mark.parametrize("name", COMMANDS)

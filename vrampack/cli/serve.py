@@ -16,7 +16,7 @@ from extender.config_reloader import ConfigurationSource
 from extender.policy_file import find_policy_file
 from extender.settings import load_settings
 from vrampack.cards.pod import Pod
-from vrampack.cli.arguments import CommandParser
+from vrampack.cli.arguments import CommandParser, parse_input_file
 from vrampack.cli.cluster_command import add_service_flags
 from vrampack.cli.errors import describe_error, report_error
 from vrampack.cli.version import VERSION
@@ -74,7 +74,7 @@ def build_parser() -> CommandParser:
     )
     made.add_argument(
         "--embedded",
-        type=Path,
+        type=parse_input_file,
         metavar="FILE",
         help="no cluster: the Node and Pod objects of this YAML or JSON file, as `kubectl get -o yaml` writes them",
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from extender.settings import ExtenderConfiguration, load_settings
-from vrampack.cli.arguments import CommandParser
+from vrampack.cli.arguments import CommandParser, parse_input_file
 from vrampack.cli.cluster_command import add_cluster_flags, open_api, run_cluster_command
 from vrampack.cli.explain.cluster import list_items
 from vrampack.cli.named_policy import load_named_policy
@@ -46,7 +46,9 @@ def build_parser() -> CommandParser:
     made.add_argument(
         "--anonymous", action="store_true", help="replace the names of namespaces, nodes and pods, in the same order"
     )
-    made.add_argument("--config", type=Path, metavar="FILE", help="the extender's ExtenderConfiguration, if it has one")
+    made.add_argument(
+        "--config", type=parse_input_file, metavar="FILE", help="the extender's ExtenderConfiguration, if it has one"
+    )
     made.add_argument(
         "--policy",
         action="append",

@@ -74,7 +74,7 @@ async def test_a_card_is_cordoned_and_uncordoned(named: str, uuid: str, setting:
     assert (setting.cordoned, capsys.readouterr().out) == (uuid, f"node/gpu-1 card {uuid} cordoned\n")
     assert await setting.card("cordon", "gpu-1", named) == 0
     assert (setting.cordoned, capsys.readouterr().out) == (uuid, f"node/gpu-1 card {uuid} already cordoned\n")
-    assert await setting.card("uncordon", "gpu-1", named) == 0
+    assert await setting.card("uncordon", "node/gpu-1", named) == 0
     assert capsys.readouterr().out == f"node/gpu-1 card {uuid} uncordoned\n"
     assert setting.annotations == before
     assert await setting.card("uncordon", "gpu-1", named) == 0

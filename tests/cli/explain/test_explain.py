@@ -47,6 +47,9 @@ NAMED = {
     "flag": ("-n", "default", "pod", "w"),
     "flag after": ("pod", "w", "--namespace", "default"),
     "both and the same": ("pod", "default/w", "-n", "default"),
+    "kind and name": ("pod/w",),
+    "another spelling of the kind": ("po/w", "-n", "default"),
+    "kind, namespace and name": ("pods/default/w",),
 }
 
 
@@ -64,6 +67,8 @@ async def test_pod_name_is_looked_up_in_the_given_namespace_only(tmp_path: Path,
 MISUSE = {
     "no kind": ("w",),
     "another kind": ("node", "gpu-1"),
+    "another kind and its name": ("node/app",),
+    "two names": ("pod/w", "w"),
     "no name": ("pod",),
     "too many parts": ("pod", "a/b/c"),
     "an empty part": ("pod", "/w"),
@@ -87,7 +92,7 @@ def test_misuse_exits_2_and_prints_nothing(arguments: tuple[str, ...], capsys: S
 
 @pytest.mark.parametrize(
     ("given", "hint"),
-    [("app-late", "pod app-late"), ("ml/train-0", "pod ml/train-0"), ("pod/app-late", "pod app-late")],
+    [("app-late", "pod app-late"), ("ml/train-0", "pod ml/train-0")],
 )
 def test_a_name_without_its_kind_is_answered_with_the_full_command(given: str, hint: str, capsys: Said) -> None:
     with pytest.raises(SystemExit) as left:

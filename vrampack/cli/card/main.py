@@ -9,12 +9,11 @@ import argparse
 import asyncio
 from collections.abc import Sequence
 from http import HTTPStatus
-from pathlib import Path
 
 from vrampack.cards import well_known
 from vrampack.cards.node import NodeFacts
 from vrampack.cards.units import DEFAULT_UNIT_MIB
-from vrampack.cli.arguments import CommandParser
+from vrampack.cli.arguments import CommandParser, parse_input_file, parse_node_name
 from vrampack.cli.card.cordons import (
     CordonableCard,
     UnknownCardError,
@@ -67,7 +66,9 @@ def build_parser() -> CommandParser:
         epilog="Exit 0: done, or already so; 1: no such card, or not permitted; 2: misuse.",
     )
     made.add_argument("action", choices=("list", "cordon", "uncordon", "drain", "heal"))
-    made.add_argument("node", nargs="?", metavar="NODE", help="the node; `list` without it shows all")
+    made.add_argument(
+        "node", nargs="?", type=parse_node_name, metavar="NODE", help="the node; `list` without it shows all"
+    )
     made.add_argument(
         "card",
         nargs="?",
@@ -83,7 +84,9 @@ def build_parser() -> CommandParser:
         "-o", "--output", choices=("table", "json"), default="table", help="the format of `list` and `drain`"
     )
     made.add_argument("--dry-run", action="store_true", help="`drain` without cordoning")
-    made.add_argument("--config", type=Path, metavar="FILE", help="the extender's ExtenderConfiguration, for `drain`")
+    made.add_argument(
+        "--config", type=parse_input_file, metavar="FILE", help="the extender's ExtenderConfiguration, for `drain`"
+    )
     add_cluster_flags(made)
     return made
 

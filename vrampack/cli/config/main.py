@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from vrampack.cli.arguments import CommandParser
+from vrampack.cli.arguments import CommandParser, parse_input_file
 from vrampack.cli.config.file_kinds import FILE_KINDS, find_file_kind
 from vrampack.cli.output import write_output
 from vrampack.config.errors import SettingsError
@@ -35,7 +35,7 @@ def build_parser() -> CommandParser:
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="check|schema")
     check = actions.add_parser("check", help="name every fault of these files, with line, path and what is allowed")
-    check.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    check.add_argument("files", nargs="+", type=parse_input_file, metavar="FILE")
     schema = actions.add_parser("schema", help="print the JSON Schema of a file, for editors")
     schema.add_argument(
         "reader", choices=[each.reader for each in FILE_KINDS.values()], help="the program that reads it"

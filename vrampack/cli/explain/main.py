@@ -7,14 +7,13 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from http import HTTPStatus
-from pathlib import Path
 
 import msgspec
 import yaml
 
 from extender.settings import ExtenderConfiguration, load_settings
 from vrampack.cards.profiles import PlacementSettings
-from vrampack.cli.arguments import CommandParser
+from vrampack.cli.arguments import CommandParser, parse_input_file
 from vrampack.cli.cluster_command import add_cluster_flags, choose_namespace, open_api, run_cluster_command
 from vrampack.cli.errors import MissingObjectError, MisuseError
 from vrampack.cli.explain.cluster import read_cluster, read_nodes
@@ -46,7 +45,9 @@ class MissingPodError(MissingObjectError):
 
 def main(arguments: Sequence[str]) -> int:
     """Explain one pod; returns the exit code: 0 explained, 1 missing or not readable, 2 misuse."""
-    options = build_parser().parse_args(arguments)
+    made = build_parser()
+    options = made.parse_args(arguments)
+    _split_kind(made, options)
     return run_cluster_command(
         lambda: _run(options),
         needed_rights="explain needs get of the pod, and to show cards list of nodes and of all pods (and of namespaces, where rules name "
@@ -62,16 +63,16 @@ def build_parser() -> CommandParser:
         epilog="Exit 0: explained; 1: no such pod, or the cluster cannot be read; 2: misuse.",
     )
     parser.add_argument(
-        "kind", type=_parse_kind, metavar="KIND", help="pod, deployment, statefulset, replicaset or job"
+        "kind", metavar="KIND", help="pod, deployment, statefulset, replicaset or job; `pod/NAME` says it in one word"
     )
-    parser.add_argument("name", metavar="[NAMESPACE/]NAME")
+    parser.add_argument("name", nargs="?", metavar="[NAMESPACE/]NAME")
     parser.add_argument("-n", "--namespace", metavar="NAME", help="the pod's namespace (default: the context's)")
     parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
     parser.add_argument(
         "--all", action="store_true", help=f"show every row of the table, not only the nearest {DEFAULT_MAX_ROWS}"
     )
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="the extender's ExtenderConfiguration, if it has one"
+        "--config", type=parse_input_file, metavar="FILE", help="the extender's ExtenderConfiguration, if it has one"
     )
     add_cluster_flags(parser)
     return parser
@@ -166,18 +167,22 @@ async def read_namespace_labels(api: Api, placement: PlacementSettings, namespac
     return tuple(sorted((key, labels[key]) for key in keys & labels.keys()))
 
 
-def _parse_kind(text: str) -> str:
-    if text not in POD_KINDS and text not in WORKLOAD_KINDS:
-        name = text.removeprefix("pod/").removeprefix("pods/")
-        raise argparse.ArgumentTypeError(
-            f"only pods and workloads can be explained; write: vrampack explain pod {name}"
+def _split_kind(parser: CommandParser, options: argparse.Namespace) -> None:
+    """Of `KIND/NAME`; ends the process if this is neither that nor `KIND NAME`."""
+    kind, slash, name = options.kind.partition("/")
+    if (kind not in POD_KINDS and kind not in WORKLOAD_KINDS) or (slash and options.name is not None):
+        parser.error(
+            f"only pods and workloads can be explained; write: vrampack explain pod {options.name or options.kind}"
         )
-    return text
+    if not name and options.name is None:
+        parser.error(f"which {kind}?")
+    options.kind, options.name = kind, options.name or name
 
 
 def parse_pod_name(text: str, namespace: str | None, own_namespace: str = "default") -> tuple[str, str]:
-    """Namespace and name; `own_namespace` where neither names one. Raises `MisuseError`."""
-    before, slash, name = text.rpartition("/")
+    """Namespace and name, also of `pod/NAME` as kubectl prints it; `own_namespace` where neither names one. Raises `MisuseError`."""
+    kind, _, rest = text.partition("/")
+    before, slash, name = (rest if rest and kind in POD_KINDS else text).rpartition("/")
     if not name or "/" in before or (slash and not before):
         raise MisuseError(f"{text!r} is not a pod; give NAME or NAMESPACE/NAME")
     if before and namespace and before != namespace:

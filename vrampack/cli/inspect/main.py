@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vrampack.cards.node_annotations import MAX_MEMORY_MIB
-from vrampack.cli.arguments import CommandParser, parse_number_between
+from vrampack.cli.arguments import CommandParser, parse_node_name, parse_number_between
 from vrampack.cli.inspect import kubectl_reader
 from vrampack.cli.inspect.cluster import InspectedCluster, OwnPodReader, inspect_cluster, select_nodes
 from vrampack.cli.inspect.errors import ForbiddenListError, ReadError
@@ -83,7 +83,9 @@ def run(arguments: Sequence[str], *, prog: str, version: str, source: ClusterSou
 def build_parser(prog: str, version: str, source: ClusterSource) -> CommandParser:
     """Every flag of the command."""
     made = CommandParser(prog=prog, usage=USAGE, description=DESCRIPTION, epilog=EPILOG, allow_abbrev=False)
-    made.add_argument("nodes", nargs="*", metavar="node", help="only these nodes; the sums stay the cluster's")
+    made.add_argument(
+        "nodes", nargs="*", type=parse_node_name, metavar="node", help="only these nodes; the sums stay the cluster's"
+    )
     form = made.add_mutually_exclusive_group()
     form.add_argument("-d", "--details", action="store_true", help="every pod that holds memory, node by node")
     form.add_argument(

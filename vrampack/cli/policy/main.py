@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import json
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 import yaml
@@ -17,7 +16,7 @@ from vrampack.cards.node_annotations import MAX_CARDS
 from vrampack.cards.pod import Pod
 from vrampack.cards.request import CardRequest, PodRequest
 from vrampack.cards.units import MAX_UNITS
-from vrampack.cli.arguments import CommandParser, parse_number_between
+from vrampack.cli.arguments import CommandParser, parse_input_file, parse_number_between
 from vrampack.cli.cluster_command import add_cluster_flags, choose_namespace, open_api, run_cluster_command
 from vrampack.cli.explain.cluster import read_cluster
 from vrampack.cli.explain.explanations import explain_pending_pod
@@ -53,7 +52,9 @@ def build_parser() -> CommandParser:
         "explain", help="every node and card: fits or what is missing, and the score term by term"
     )
     for each in (show, explain):
-        each.add_argument("--config", type=Path, metavar="FILE", help="the extender's ExtenderConfiguration")
+        each.add_argument(
+            "--config", type=parse_input_file, metavar="FILE", help="the extender's ExtenderConfiguration"
+        )
         each.add_argument(
             "--policy", metavar="NAME|FILE", help="a preset or a PlacementPolicy to use instead of what --config says"
         )

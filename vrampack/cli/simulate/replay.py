@@ -9,13 +9,13 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
 from extender.settings import ExtenderConfiguration, load_settings
 from vrampack.cards.node_annotations import read_node
 from vrampack.cards.units import DEFAULT_UNIT_MIB
+from vrampack.cli.arguments import parse_input_file
 from vrampack.cli.errors import MisuseError, describe_error, report_error
 from vrampack.cli.explain.main import parse_pod_name
 from vrampack.cli.explain.schema import Explanation
@@ -134,7 +134,7 @@ def _build_plan(options: argparse.Namespace, snapshot: ClusterSnapshot, base: Ex
     changed = change_nodes(snapshot.nodes, changes, unit_mib=base.unit_mib, resource=resource)
     given = None
     if options.arrivals != OWN:
-        given = read_arrivals(Path(options.arrivals), unit_mib=base.unit_mib, resource=resource)
+        given = read_arrivals(parse_input_file(options.arrivals), unit_mib=base.unit_mib, resource=resource)
     return build_plan(snapshot, changed, keeps_bound=options.keep, given=given, mix=options.mix)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from vrampack.cards.units import MAX_UNITS
-from vrampack.cli.arguments import CommandParser
+from vrampack.cli.arguments import CommandParser, parse_input_file
 from vrampack.simulator.replay.node_changes import MAX_COPIES, CardExchange, NodeAddition
 from vrampack.simulator.replay.replay import MixKnowledge
 
@@ -22,7 +22,10 @@ def build_parser() -> CommandParser:
         epilog="Exit 0: done; 1: the snapshot cannot be used; 2: misuse. Nodes are first added, then get other cards, then are removed.",
     )
     made.add_argument(
-        "snapshot", type=Path, metavar="SNAPSHOT", help="a file of `vrampack snapshot` or `kubectl get -o yaml`"
+        "snapshot",
+        type=parse_input_file,
+        metavar="SNAPSHOT",
+        help="a file of `vrampack snapshot` or `kubectl get -o yaml`",
     )
     made.add_argument(
         "--policy",
@@ -30,7 +33,9 @@ def build_parser() -> CommandParser:
         metavar="NAME|FILE",
         help="a policy, a preset, or a file with profiles and rules; may be given several times (that of --config)",
     )
-    made.add_argument("--config", type=Path, metavar="FILE", help="the extender's ExtenderConfiguration, if it has one")
+    made.add_argument(
+        "--config", type=parse_input_file, metavar="FILE", help="the extender's ExtenderConfiguration, if it has one"
+    )
     made.add_argument(
         "--keep", action="store_true", help="keep bound pods where they are; place only waiting and arriving ones"
     )

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from extender.settings import load_settings
-from vrampack.cli.arguments import CommandParser
+from vrampack.cli.arguments import CommandParser, parse_input_file, parse_node_name
 from vrampack.cli.cluster_command import add_cluster_flags, open_api, run_cluster_command
 from vrampack.cli.output import write_output
 from vrampack.cli.support_bundle.bundle_file import SupportBundle
@@ -47,11 +47,15 @@ def build_parser() -> CommandParser:
     made.add_argument(
         "--node",
         action="append",
+        type=parse_node_name,
         metavar="NODE",
         help="collect the logs of its agent first; may be given several times",
     )
     made.add_argument(
-        "--config", type=Path, metavar="FILE", help="the extender's configuration (default: the one in the cluster)"
+        "--config",
+        type=parse_input_file,
+        metavar="FILE",
+        help="the extender's configuration (default: the one in the cluster)",
     )
     add_cluster_flags(made)
     return made

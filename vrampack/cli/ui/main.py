@@ -14,7 +14,7 @@ from pathlib import Path
 
 from extender.http.server import build_server
 from extender.settings import ExtenderConfiguration, load_settings
-from vrampack.cli.arguments import CommandParser, parse_number_between
+from vrampack.cli.arguments import CommandParser, parse_input_file, parse_number_between
 from vrampack.cli.cluster_command import add_cluster_flags, find_kubeconfig, run_cluster_command
 from vrampack.cli.output import write_output
 from vrampack.cli.ui.access import AccessGate, GuardedApp
@@ -74,7 +74,9 @@ def build_parser() -> CommandParser:
         help="the extender's metrics: they say what pods that may not be listed hold on each node",
     )
     made.add_argument("--report", type=Path, metavar="FILE", help="also show this file of `vrampack simulate --report`")
-    made.add_argument("--config", type=Path, metavar="FILE", help="the extender's ExtenderConfiguration, if it has one")
+    made.add_argument(
+        "--config", type=parse_input_file, metavar="FILE", help="the extender's ExtenderConfiguration, if it has one"
+    )
     add_cluster_flags(made)
     return made
 
