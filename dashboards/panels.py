@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -16,6 +17,9 @@ HEIGHT = 8
 SOURCE: Json = {"type": "prometheus", "uid": "${datasource}"}
 RATE = "$__rate_interval"
 """Grafana's own: at least four scrapes."""
+EVERY_PROGRAM = '{__name__=~"vrampack_(agent_)?build_info"}'
+SOURCES: Mapping[str, str] = {"cluster": EVERY_PROGRAM, "job": EVERY_PROGRAM}
+"""Variables of every dashboard, where several clusters send to one store or several jobs scrape the programs."""
 Unit: TypeAlias = Literal["bytes", "short", "percentunit", "s", "ops", "celsius", "watt"]
 
 
@@ -30,6 +34,21 @@ class Panel:
     unit: Unit = "short"
     kind: Literal["timeseries", "stat", "table"] = "timeseries"
     width: int = WIDTH // 2
+
+    @property
+    def chosen_query(self) -> str:
+        """The query of the chosen clusters and jobs alone. A recorded series has no job."""
+        return _OWN_SERIES.sub(_choose_source, self.query)
+
+
+_OWN_SERIES = re.compile(r"\b(vrampack[\w:]*)({?)")
+
+
+def _choose_source(series: re.Match[str]) -> str:
+    name, brace = series.groups()
+    labels = ("cluster",) if ":" in name else ("cluster", "job")
+    chosen = ",".join(f'{label}=~"${label}"' for label in labels)
+    return f"{name}{{{chosen}{',' if brace else '}'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +74,9 @@ class Dashboard:
             "editable": True,
             "refresh": "30s",
             "time": {"from": "now-6h", "to": "now"},
-            "templating": {"list": [_DATASOURCE, *(_build_variable(*each) for each in self.variables.items())]},
+            "templating": {
+                "list": [_DATASOURCE, *(_build_variable(*each) for each in {**SOURCES, **self.variables}.items())]
+            },
             "panels": list(_place_panels(self.panels)),
         }
 
@@ -93,7 +114,7 @@ def _place_panels(panels: Sequence[Panel]) -> Sequence[Json]:
 
 
 def _build_panel(panel: Panel, number: int) -> dict[str, Any]:  # Any: as `Json`
-    target = {"refId": "A", "datasource": SOURCE, "expr": panel.query, "legendFormat": panel.legend}
+    target = {"refId": "A", "datasource": SOURCE, "expr": panel.chosen_query, "legendFormat": panel.legend}
     is_table = panel.kind == "table"
     return {
         "id": number,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isnan
 
-from dashboards.panels import RATE, Dashboard, Panel
+from dashboards.panels import RATE, SOURCES, Dashboard, Panel
 from tests.alerts.monitoring_stack import INTERVAL_SECONDS, MonitoringStack
 from tests.alerts.panel_records import Labels, PanelRecord, Points, SeriesRecord
 
@@ -114,8 +114,8 @@ class PanelValues:
             PanelRecord(self._dashboard.uid, title, panel.query, scenario, found.scrapes, series).write()
 
     def _fill_query(self, panel: Panel) -> str:
-        query = panel.query.replace(RATE, f"{WINDOW_SECONDS}s")
-        for name in self._dashboard.variables:
+        query = panel.chosen_query.replace(RATE, f"{WINDOW_SECONDS}s")
+        for name in (*SOURCES, *self._dashboard.variables):
             query = query.replace(f"${name}", ".*")
         return query
 

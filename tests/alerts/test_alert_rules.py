@@ -95,9 +95,9 @@ CASES = {
     ),
     "VrampackForeignAnswers": AlertCase(
         {
-            'vrampack_apiserver_requests_total{code="foreign",verb="get",resource="pods"}': "0x40 0+1x20 20x200",
+            'vrampack_apiserver_requests_total{code="foreign",verb="get",pod="a"}': "0x40 0+1x20 20x200",
             'vrampack_apiserver_requests_total{code="200",verb="get",resource="pods"}': "0+10x300",
-            'vrampack_agent_apiserver_requests_total{code="foreign",verb="get",resource="pods"}': "0x40 0+1x20 20x200",
+            'vrampack_agent_apiserver_requests_total{code="foreign",verb="get",pod="b"}': "0x40 0+1x20 20x200",
         },
         silent_at=20,
         fires_at=30,
@@ -159,6 +159,9 @@ CASES = {
             'vrampack_legacy_node_info{node="old",pod="a"}': "1x300",
             'vrampack_agent_build_info{node="n"}': "1x20 stale _x79 1x200",
             'vrampack_agent_build_info{node="well"}': "1x300",
+            # a node of the same name in another cluster, which has its agent
+            'vrampack_node_memory_capacity_bytes{cluster="b",node="n",pod="a"}': "16x300",
+            'vrampack_agent_build_info{cluster="b",node="n"}': "1x300",
         },
         silent_at=18,
         fires_at=22,

@@ -9,7 +9,7 @@ import pytest
 
 from dashboards.__main__ import FOLDER, render_dashboard
 from dashboards.definitions import DASHBOARDS
-from dashboards.panels import Dashboard
+from dashboards.panels import SOURCES, Dashboard
 from tests.support.manifests import MANIFESTS, find_containers, load_documents, load_rendered
 from tests.support.rule_files import Json, list_alerts, list_rules, load_groups
 
@@ -104,8 +104,28 @@ def test_the_picture_shows_each_panel_with_the_shipped_query(dashboard: Dashboar
 
 def test_a_query_uses_the_variables_of_its_dashboard_and_no_other() -> None:
     for dashboard, panel in PANELS:
-        named = set(re.findall(r"\$(\w+)", panel.query)) - {"__rate_interval"}
-        assert named <= dashboard.variables.keys(), panel.title
+        named = set(re.findall(r"\$(\w+)", panel.chosen_query)) - {"__rate_interval"}
+        assert named <= SOURCES.keys() | dashboard.variables.keys(), panel.title
+
+
+def test_every_series_of_ours_is_of_the_chosen_clusters_and_jobs() -> None:
+    """Recorded series keep the cluster alone."""
+    for _, panel in PANELS:
+        for name, selector in re.findall(r"\b(vrampack[\w:]*)({[^}]*})?", panel.chosen_query):
+            wanted = ['cluster=~"$cluster"', *['job=~"$job"'] * (":" not in name)]
+            assert [each for each in wanted if each not in selector] == [], panel.title
+
+
+def test_every_aggregation_of_the_rules_keeps_the_cluster() -> None:
+    """Nodes of two clusters may have one name."""
+    queries = [rule["expr"] for rule in list_rules(load_groups())]
+    grouped = [
+        found
+        for query in queries
+        for found in re.findall(r"(?<!:)\b(?:sum|max|min|count)\b(?! by \(cluster\b).*", query)
+    ]
+    joined = [found for query in queries for found in re.findall(r"\bon \((?!cluster\b).*", query)]
+    assert grouped + joined == []
 
 
 def test_monitors_select_what_is_installed() -> None:
