@@ -26,6 +26,7 @@ async def test_the_agent_registers_answers_probes_and_exits_cleanly() -> None:
         uuid = V100[0].uuid
         assert f'vrampack_agent_card_units{{UUID="{uuid}",gpu="0",node="gpu-0"}} 15.0' in page
         assert "vrampack_agent_offered 1.0" in page
+        assert re.findall(r"^\w+_created\b", page, re.MULTILINE) == []
         assert await running.stop() == 0
         assert list(running.kubelet.plugins_folder.glob("vrampack-*.sock")) == []
         lines = [json.loads(line) for line in (await running.read_log()).splitlines()]

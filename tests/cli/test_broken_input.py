@@ -11,10 +11,11 @@ from random import Random
 import pytest
 import yaml
 
-from tests.support.command_parsers import list_parsers
 from tests.support.manifests import Json
+from vrampack.cli.command_parsers import list_parsers
 from vrampack.cli.main import main
 
+PARSERS = list_parsers()
 VALUES = ("", "-1", "1e999", "٣", "a/b/c/d", "x" * 5000, "[::]:99999", "--")
 NONE = "/nonexistent/file"
 ENDS: dict[str, Sequence[str]] = {
@@ -120,9 +121,9 @@ def _no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.parametrize("name", list_parsers())
+@pytest.mark.parametrize("name", PARSERS)
 def test_no_value_of_a_flag_ends_in_a_traceback(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    parser = list_parsers()[name]
+    parser = PARSERS[name]
     flags = [action.option_strings[-1] for action in parser.list_arguments() if action.option_strings]
     usual = ["--kubeconfig", NONE] if "--kubeconfig" in flags and name not in ENDS else ENDS.get(name, ())
     tried = [f"{flag}={value}" for flag in flags if flag != "--help" for value in VALUES]

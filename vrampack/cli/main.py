@@ -20,6 +20,7 @@ COMMANDS = {
     "agent": ("vrampack.cli.agent", "run the agent of a GPU node"),
     "card": ("vrampack.cli.card.main", "take one card of a node out of use, or put it back"),
     "certificates": ("vrampack.cli.certificates.main", "make or renew the certificate of the admission webhook"),
+    "completion": ("vrampack.cli.completion", "print a script that makes bash or zsh complete commands and flags"),
     "config": ("vrampack.cli.config.main", "check a configuration file, or print its JSON Schema"),
     "demo": ("vrampack.cli.demo.main", "show the product at work on a cluster in this process; needs nothing"),
     "explain": ("vrampack.cli.explain.main", "say why a pod is pending, node by node and card by card"),
