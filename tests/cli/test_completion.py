@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 
 import pytest
 
@@ -38,6 +39,13 @@ def test_bash_completes_commands_flags_and_values() -> None:
     assert done.stderr == ""
     answers = dict(zip(COMPLETIONS, map(str.split, done.stdout.splitlines()), strict=True))
     assert answers == {name: want for name, (_, want) in COMPLETIONS.items()}
+
+
+def test_an_image_without_the_agents_parts_completes_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vrampack.cli.agent", None)
+    script = build_script()
+    assert '"serve --config"' in script
+    assert '"agent --config"' not in script
 
 
 def test_zsh_gets_the_same_script(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable
 
@@ -30,6 +31,11 @@ def write_output(text: str) -> None:
         if isinstance(error, BrokenPipeError):
             raise ReaderGoneError("the reader of the output is gone") from error
         raise OutputError(f"cannot write the output: {error.strerror}") from error
+
+
+def find_terminal_width() -> int | None:
+    """How many characters a line of stdout may have, by `$COLUMNS` or the terminal; None: it is no terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def run_command(command: Callable[[], int], *, prog: str) -> int:

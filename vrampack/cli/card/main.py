@@ -29,7 +29,7 @@ from vrampack.cli.card.nodes import read_nodes
 from vrampack.cli.card.table import format_json, format_table
 from vrampack.cli.cluster_command import add_cluster_flags, open_api, run_cluster_command
 from vrampack.cli.errors import MissingObjectError
-from vrampack.cli.output import write_output
+from vrampack.cli.output import find_terminal_width, write_output
 from vrampack.kube.client import Api
 from vrampack.kube.diagnostic_client import DiagnosticApi
 from vrampack.kube.errors import RefusedError
@@ -182,4 +182,4 @@ def _read_facts(node: NodeObject) -> NodeFacts:
 
 
 def _format_cards(cards: Sequence[CordonableCard], form: str) -> str:
-    return format_json(cards) if form == "json" else format_table(cards)
+    return format_json(cards) if form == "json" else format_table(cards, max_width=find_terminal_width())

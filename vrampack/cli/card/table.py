@@ -12,11 +12,12 @@ HEADINGS = ("NODE", "CARD", "UUID", "MODEL", "MEMORY(MiB)", "UNITS", "STATE")
 RIGHT_COLUMNS = (1, 4, 5)
 
 
-def format_table(cards: Sequence[CordonableCard]) -> str:
+def format_table(cards: Sequence[CordonableCard], *, max_width: int | None = None) -> str:
     """One line per card."""
     if not cards:
         return "No cards are published.\n"
-    return align_columns([HEADINGS, *(_build_row(card) for card in cards)], right_columns=RIGHT_COLUMNS)
+    rows = [HEADINGS, *(_build_row(card) for card in cards)]
+    return align_columns(rows, right_columns=RIGHT_COLUMNS, max_width=max_width)
 
 
 def format_json(cards: Sequence[CordonableCard]) -> str:

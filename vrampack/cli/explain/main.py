@@ -23,7 +23,7 @@ from vrampack.cli.explain.pod import ExplainedPod, PodSchedulingFields, build_ex
 from vrampack.cli.explain.schema import Explanation, WorkloadExplanation
 from vrampack.cli.explain.text import DEFAULT_MAX_ROWS, render, render_workload
 from vrampack.cli.explain.workload import WORKLOAD_KINDS, explain_workload, read_workload
-from vrampack.cli.output import write_output
+from vrampack.cli.output import find_terminal_width, write_output
 from vrampack.kube.client import Api
 from vrampack.kube.decoding import UNDECODABLE
 from vrampack.kube.diagnostic_client import DiagnosticApi
@@ -192,10 +192,10 @@ def parse_pod_name(text: str, namespace: str | None, own_namespace: str = "defau
 
 def _format_explanation(explanation: Explanation | WorkloadExplanation, form: str, *, is_all: bool) -> str:
     if form == "table":
-        max_rows = None if is_all else DEFAULT_MAX_ROWS
+        max_rows, max_width = None if is_all else DEFAULT_MAX_ROWS, find_terminal_width()
         if isinstance(explanation, WorkloadExplanation):
-            return render_workload(explanation, max_rows=max_rows)
-        return render(explanation, max_rows=max_rows)
+            return render_workload(explanation, max_rows=max_rows, max_width=max_width)
+        return render(explanation, max_rows=max_rows, max_width=max_width)
     if form == "json":
         return msgspec.json.format(msgspec.json.encode(explanation), indent=2).decode() + "\n"
     return yaml.safe_dump(msgspec.to_builtins(explanation), sort_keys=False, allow_unicode=True)

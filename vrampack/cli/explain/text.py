@@ -17,12 +17,12 @@ MAX_GROUPS = 5
 TextRow = tuple[str, ...]
 
 
-def render(explanation: Explanation, *, max_rows: int | None = DEFAULT_MAX_ROWS) -> str:
-    """The whole text. `max_rows` None: every row."""
+def render(explanation: Explanation, *, max_rows: int | None = DEFAULT_MAX_ROWS, max_width: int | None = None) -> str:
+    """The whole text. `max_rows` None: every row. `max_width` is that of the table's lines."""
     blocks = [[explanation.headline]]
     if explanation.placement is not None:
         blocks.append(_format_placement(explanation.placement))
-    blocks.append(_format_nodes(explanation, max_rows))
+    blocks.append(_format_nodes(explanation, max_rows, max_width))
     last = list(explanation.findings)
     if explanation.next:
         last.append(f"Next: {explanation.next.removesuffix('.')}.")
@@ -30,10 +30,16 @@ def render(explanation: Explanation, *, max_rows: int | None = DEFAULT_MAX_ROWS)
     return "\n\n".join("\n".join(map(replace_unprintable, block)) for block in blocks if block) + "\n"
 
 
-def render_workload(explanation: WorkloadExplanation, *, max_rows: int | None = DEFAULT_MAX_ROWS) -> str:
+def render_workload(
+    explanation: WorkloadExplanation, *, max_rows: int | None = DEFAULT_MAX_ROWS, max_width: int | None = None
+) -> str:
     """The workload, its pods, and the explanation of the one that waits."""
     rows = [(pod.name, pod.state, pod.node or "-") for pod in explanation.pods[:max_rows]]
-    table = align_columns([("POD", "STATE", "NODE"), *rows], right_columns=()).splitlines() if rows else []
+    table = (
+        align_columns([("POD", "STATE", "NODE"), *rows], right_columns=(), max_width=max_width).splitlines()
+        if rows
+        else []
+    )
     if len(rows) < len(explanation.pods):
         table.append(f"{len(explanation.pods) - len(rows)} more pods: --all shows them.")
     last = list(explanation.findings)
@@ -41,7 +47,9 @@ def render_workload(explanation: WorkloadExplanation, *, max_rows: int | None = 
         last.append(f"Next: {explanation.next}.")
     blocks = [[explanation.headline], table, last]
     text = "\n\n".join("\n".join(map(replace_unprintable, block)) for block in blocks if block) + "\n"
-    return text if explanation.waiting is None else f"{text}\n{render(explanation.waiting, max_rows=max_rows)}"
+    if explanation.waiting is None:
+        return text
+    return f"{text}\n{render(explanation.waiting, max_rows=max_rows, max_width=max_width)}"
 
 
 def _format_placement(placement: PlacementView) -> list[str]:
@@ -53,14 +61,14 @@ def _format_placement(placement: PlacementView) -> list[str]:
     return lines
 
 
-def _format_nodes(explanation: Explanation, limit: int | None) -> list[str]:
+def _format_nodes(explanation: Explanation, limit: int | None, max_width: int | None) -> list[str]:
     excluded = [node for node in explanation.nodes if node.excluded]
     nodes = [node for node in explanation.nodes if limit is None or not node.excluded]
     rows = [(node, card) for node in nodes for card in (node.cards or (None,))]
     shown = _select_nearest(rows, limit, is_one_card=explanation.request is None or explanation.request.count == 1)
     heading = ("NODE", "CARD", "FREE/TOTAL", "MISSING", "WHY")
     table = [heading, *(_build_row(node, card) for node, card in shown)]
-    lines = align_columns(table, right_columns=(1, 2, 3)).splitlines() if shown else []
+    lines = align_columns(table, right_columns=(1, 2, 3), max_width=max_width).splitlines() if shown else []
     if len(shown) < len(rows):
         lines.append(f"{len(rows) - len(shown)} more rows: --all shows them.")
     lines += _format_excluded(excluded)

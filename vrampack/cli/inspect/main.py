@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from vrampack.cards.node_annotations import MAX_MEMORY_MIB
@@ -24,7 +25,7 @@ from vrampack.cli.inspect.own_pods import format_own_pods, list_own_pods
 from vrampack.cli.inspect.schema import format_json, format_yaml
 from vrampack.cli.inspect.table_views import format_details, format_summary, format_wide
 from vrampack.cli.inspect.text_columns import color_problems
-from vrampack.cli.output import run_command, write_output
+from vrampack.cli.output import find_terminal_width, run_command, write_output
 
 USAGE = "%(prog)s [-d | -o json|yaml|wide] [options] [node ...]"
 DESCRIPTION = "Shows the GPU cards of every node and who holds how much of them. Only reads nodes and pods."
@@ -133,7 +134,7 @@ def _format_output(cluster: InspectedCluster, options: argparse.Namespace) -> st
     forms: dict[str | None, Callable[[InspectedCluster], str]] = {
         "json": format_json,
         "yaml": format_yaml,
-        "wide": format_wide,
+        "wide": partial(format_wide, max_width=find_terminal_width()),
     }
     if options.output in ("json", "yaml"):
         return forms[options.output](cluster)

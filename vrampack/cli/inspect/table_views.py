@@ -45,7 +45,7 @@ def format_details(cluster: InspectedCluster) -> str:
     return f"{tables}Allocated/Total GPU Memory In Cluster:  {_format_sums(cluster)}\n" + _format_problems(cluster)
 
 
-def format_wide(cluster: InspectedCluster) -> str:
+def format_wide(cluster: InspectedCluster, *, max_width: int | None = None) -> str:
     """One line per card, to find a model, a uuid or a card with a problem."""
     if not cluster.nodes:
         return NO_MEMORY_TEXT + _format_problems(cluster)
@@ -56,7 +56,7 @@ def format_wide(cluster: InspectedCluster) -> str:
     else:
         for row in rows:
             del row[INSTANCES_COLUMN]
-    return align_columns(rows, right_columns=right_columns) + _format_problems(cluster)
+    return align_columns(rows, right_columns=right_columns, max_width=max_width) + _format_problems(cluster)
 
 
 def list_problems(cluster: InspectedCluster) -> list[str]:

@@ -27,7 +27,7 @@ from vrampack.cli.explain.main import (
 )
 from vrampack.cli.explain.pod import ExplainedPod, PodSchedulingFields
 from vrampack.cli.explain.schema import Explanation
-from vrampack.cli.output import write_output
+from vrampack.cli.output import find_terminal_width, write_output
 from vrampack.cli.policy.ranking import render_ranking
 from vrampack.kube.client import Api
 from vrampack.kube.examined_objects import ExaminedPodSpec
@@ -115,7 +115,7 @@ async def _explain(options: argparse.Namespace, settings: ExtenderConfiguration)
 
 def _format_explanation(explanation: Explanation, form: str) -> str:
     if form == "table":
-        return render_ranking(explanation)
+        return render_ranking(explanation, max_width=find_terminal_width())
     built = msgspec.to_builtins(explanation)
     return (
         json.dumps(built, indent=2) + "\n"
