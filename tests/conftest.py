@@ -1,4 +1,4 @@
-"""For the whole suite: no garbage collection while collecting, and a control plane built in time.
+"""For the whole suite: few examples of a property, no garbage collection while collecting, a control plane built in time.
 
 Every pytest process pays for what this file imports, each run of `make mutations` too: it stays small.
 """
@@ -9,8 +9,18 @@ import gc
 from collections.abc import Generator
 
 import pytest
+from hypothesis import settings
 
 from tests.support.control_plane import binaries
+
+EXAMPLES = 40
+"""Of a property that names no number. Each run draws others, so runs add up; a property whose bugs are rare names a number."""
+
+
+def pytest_configure() -> None:
+    """Before test modules are imported, whose settings take what they do not name from the profile."""
+    settings.register_profile("suite", settings.default, max_examples=EXAMPLES)
+    settings.load_profile("suite")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -117,7 +117,7 @@ def _for_nodes(stop: UnfitReason, request: CardRequest) -> UnfitReason:
     return UnfitReason.NOT_ENOUGH_ROOM if stop is UnfitReason.NO_ROOM and request.count > 1 else stop
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(node_strategy(), request_strategy())
 @example(snapshot_node(units=()), CardRequest(1))
 @example(snapshot_node(units=(0, 16)), CardRequest(1, count=2))

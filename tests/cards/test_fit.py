@@ -338,7 +338,7 @@ def some_set_does(node: Node, cards: Iterable[Card], request: CardRequest) -> bo
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(node_strategy(), request_strategy())
 @example(snapshot_node(units=(0,)), CardRequest(1, whole=True))
 def test_a_node_fits_if_and_only_if_some_set_of_its_cards_does(node: Node, request_: CardRequest) -> None:
@@ -348,7 +348,7 @@ def test_a_node_fits_if_and_only_if_some_set_of_its_cards_does(node: Node, reque
         assert list(fitting) == [card for card in node.cards if would_do(card, request_)]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(node_strategy(), request_strategy())
 def test_a_rejection_is_unresolvable_only_if_the_empty_healthy_node_does_not_fit(
     node: Node, request_: CardRequest

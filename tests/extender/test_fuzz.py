@@ -1,6 +1,6 @@
 """Any bytes at all get a clear answer from every verb, and leave the ledger as it was.
 
-10,000 bodies: recorded ones, damaged in every way that a seed can think of, and what hypothesis finds. The API server
+5,000 bodies: recorded ones, damaged in every way that a seed can think of, and what hypothesis finds. The API server
 behind knows no pod, so nothing may change; what a bind that names a pod may do is in the tests of bind.
 """
 
@@ -20,8 +20,8 @@ from tests.support import recorded_requests
 from tests.support.in_memory_extender import AsgiReply, InMemoryExtender
 
 VERBS = ("filter", "prioritize", "bind")
-BODIES_PER_VERB = 3300
-"""With the 3 x 100 that hypothesis makes, 10,200 bodies."""
+BODIES_PER_VERB = 1600
+"""With the 3 x 100 that hypothesis makes, 5,100 bodies."""
 FIXED = settings(max_examples=100, deadline=None, derandomize=True)
 KEYS = ("Pod", "Nodes", "NodeNames", "metadata", "labels", "annotations", "spec", "containers", "resources", "limits")
 SPLICES = (

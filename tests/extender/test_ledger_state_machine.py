@@ -37,7 +37,7 @@ from vrampack.cards.records import Record, UnreadableRecord
 from vrampack.cards.request import PodRequest
 from vrampack.cards.tuned_policy import TunedPolicy
 
-RUNS = int(os.environ.get("VRAMPACK_LEDGER_RUNS", "50"))
+RUNS = int(os.environ.get("VRAMPACK_LEDGER_RUNS", "25"))
 """Of each machine, other ones each time; `make soak` runs more."""
 NODES = ("n0", "n1", "n2")
 COMPUTE: Amounts = (("compute", 100),)
