@@ -13,7 +13,7 @@ from tests.support.random_clusters import RandomCluster, random_cluster
 from tests.wire import oracle
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.integers(0, 2**64))
 def test_the_service_agrees_with_the_oracle(seed: int) -> None:
     cluster = random_cluster(seed)

@@ -24,7 +24,7 @@ from tests.wire.oracle_asks import oracle_request
 PRIORITY = 5
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.integers(0, 2**64))
 def test_victims_are_sufficient_and_minimal(seed: int) -> None:
     cluster, proposal = a_proposal(seed)

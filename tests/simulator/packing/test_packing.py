@@ -100,9 +100,9 @@ def test_a_repack_opens_the_smallest_sufficient_cards() -> None:
     assert repack_requests([80, 16, 16, 6], [7, 5, 9]) == 16 + 6
 
 
-def test_a_quarter_of_the_cluster_is_packed_as_measured() -> None:
-    """One seed of gpushare100 on every fourth node; published for the whole cluster: best fit 84.62, FGD 86.64."""
-    nodes, pods = read_openb_nodes(DATA / "openb")[::4], read_openb_pods(DATA / "openb", "gpushare100")
+def test_an_eighth_of_the_cluster_is_packed_as_measured() -> None:
+    """One seed of gpushare100 on every eighth node; published for the whole cluster: best fit 84.62, FGD 86.64."""
+    nodes, pods = read_openb_nodes(DATA / "openb")[::8], read_openb_pods(DATA / "openb", "gpushare100")
     mix = count_mix(pods)
 
     allocation = {
@@ -119,7 +119,7 @@ def test_a_quarter_of_the_cluster_is_packed_as_measured() -> None:
     assert allocation == pytest.approx(EXPECTED, abs=0.15)
 
 
-EXPECTED = {"best-fit": 84.59, "fragmentation": 86.68, "tessellate": 87.69}
+EXPECTED = {"best-fit": 83.80, "fragmentation": 86.19, "tessellate": 87.54}
 
 
 def test_tessellate_fills_awkward_sizes_where_best_fit_cannot() -> None:
