@@ -14,6 +14,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -21,6 +22,8 @@ import pytest
 
 from extender.state.soft_reservations import SOFT_RESERVATION_SECONDS
 from tests.e2e.auditing import assert_never_oversold, wait_until_recounted
+from tests.e2e.extender_pairs import calling, start_two_extenders
+from tests.e2e.kills import kill_running
 from tests.e2e.late_provisioner import LateProvisioner
 from tests.e2e.part_kills import UNELECTED, MortalParts, draw_parts
 from tests.e2e.pod_placements import list_places, read_refusal, wait_until_bound
@@ -124,6 +127,28 @@ def test_a_waiting_pod_keeps_its_card_when_a_part_is_killed(
             trial.finish()
             wait_until_recounted(cluster, parts.extender)
             trial.delete_pods()
+
+
+def test_a_waiting_pod_keeps_its_card_when_another_replica_leads(
+    cluster: ControlPlane, provisioner: LateProvisioner, extender: Start, scheduler: Start, transcript: Path
+) -> None:
+    """Its scheduler tries a more important pod first, and calls an extender that has only watched until then."""
+    add_node(cluster, "gpu-0", 1)
+    cluster.add_priority_class("higher", 1000, preemptionPolicy="Never")
+    api = (cluster.api_host, cluster.api_port)
+    with start_two_extenders(extender, transcript, api=api) as (first, second):
+        leader = scheduler(flags=UNELECTED, **calling(cluster, first))
+        provisioner.create_waiting_pod("a", 10)
+        for process in (leader, first.process):
+            kill_running(process)
+        other = pod_manifest("other", 10)
+        other["spec"]["priorityClassName"] = "higher"
+        cluster.request_ok("POST", PODS, other)
+        scheduler(flags=UNELECTED, **calling(cluster, second))
+        cluster.wait_until(lambda: is_tried(cluster.request_ok("GET", f"{PODS}/other")), what="other is tried")
+        provisioner.provision("a")
+        wait_until_bound(cluster, "a")
+        wait_until_recounted(cluster, second)
 
 
 def test_its_place_is_free_again_when_it_is_deleted_while_it_waits(

@@ -19,8 +19,8 @@ from signal import SIGCONT, SIGKILL, SIGSTOP
 import pytest
 
 from tests.e2e.auditing import assert_never_oversold, audit_cluster, wait_until_recounted
-from tests.e2e.extender_pairs import start_two_extenders
-from tests.e2e.in_cluster import EXTENDER_PORT, SCHEDULER, ExtenderProgram, installed_configuration
+from tests.e2e.extender_pairs import calling, start_two_extenders
+from tests.e2e.in_cluster import ExtenderProgram
 from tests.e2e.stream import PodStream
 from tests.e2e.verb_calls import read_metric
 from tests.fakes.proxy_thread import FaultProxyThread
@@ -133,11 +133,3 @@ def test_a_leader_change_under_load_loses_nothing(
             wait_until_recounted(cluster, leading.extender)
             pairs = [following, leading]
         assert [read_metric(each, "vrampack_second_extender_total") for each in extenders] == [0, 0]
-
-
-def calling(cluster: ControlPlane, extender: ExtenderProgram) -> dict[str, str]:
-    """The shipped configuration; with another port where this extender has another."""
-    assert extender.front
-    shipped = installed_configuration(cluster, SCHEDULER)
-    assert shipped.count(f":{EXTENDER_PORT}/") == 1
-    return {"configuration": shipped.replace(f":{EXTENDER_PORT}/", f":{extender.front.port}/")}
