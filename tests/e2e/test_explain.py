@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.explained_actions import DrawnPod, explain_now
 from tests.e2e.verb_calls import read_ledger_states
 from tests.support.control_plane.cluster import ControlPlane
 from tests.support.manifest_builders import PODS, cards_annotation, pod_manifest, published_card
 from tests.support.processes import REPOSITORY
 
 Start = Callable[..., Any]
+DRAWN = 8
 ROLES = "/apis/rbac.authorization.k8s.io/v1"
 RULES = (
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]},
@@ -128,6 +130,31 @@ def test_pod_refused_by_the_schedulers_own_sum_is_explained_card_by_card(
         "\nNext: free 1 unit on gpu-1 GPU0 (pods there: default/app-0 4, default/app-1 4), or add a card.\n"
         in done.stdout
     )
+
+
+def test_a_pod_is_bound_once_its_actions_are_done(
+    cluster: ControlPlane, extender: Start, scheduler: Start, reader: Path
+) -> None:
+    """Pods with two nodes each: full, too small, cordoned, tainted, without the label, or with a cordoned card."""
+    pods = [DrawnPod(cluster, number) for number in range(DRAWN)]
+    extender()
+    scheduler()
+    for name in [name for pod in pods for name in pod.fill_nodes()]:
+        until_bound(cluster, name)
+    for pod in pods:
+        pod.create()
+    kinds: set[str] = set()
+    for pod in pods:
+        actions = explain_now(reader, pod.name).actions
+        while actions[-1].kind != "wait":
+            kinds |= {action.kind for action in actions}
+            for action in actions:
+                pod.do(action)
+            actions = explain_now(reader, pod.name).actions
+        pod.open_gate()
+    assert kinds == {"change-request", "free", "label", "remove-gates", "remove-taint", "uncordon"}
+    for pod in pods:
+        until_bound(cluster, pod.name)
 
 
 def test_a_deployment_whose_pods_a_quota_refuses_is_explained_by_what_its_controller_wrote(

@@ -88,6 +88,19 @@ Scheduler vrampack says: 0/5 nodes are available: 3 node(s) didn't match Pod's n
 Next: free 3 units on a100-1 GPU0 (pods there: default/b 10), or add a card.
 """,
     ),
+    # gpu-3 has room, and is not meant; 15 - 12 = 3 free on the cordoned one
+    "the only selected node is cordoned and full": (
+        (A100[2], A100[3], a_bound_pod("c", "cordoned", {0: 12}), a_waiting_pod(units=8, spec=ON_A100)),
+        """\
+Pod default/w is pending and asks for 8 units (8 GiB) on one card.
+
+gpu-3 may not be used by the pod: node affinity wants pool=a100.
+cordoned may not be used by the pod: the node is cordoned.
+
+0/2 nodes fit: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) were unschedulable.
+Next: free 5 units on cordoned GPU0 (pods there: default/c 12) (but there: the node is cordoned), or add a card.
+""",
+    ),
     "node affinity selects full nodes": (
         (*A100, a_waiting_pod(units=8, said=SAID, spec=ON_A100)),
         """\

@@ -23,7 +23,18 @@ from vrampack.cli.explain.cluster import ExplainedCluster, NodeWithHolds
 from vrampack.cli.explain.outlook import build_outlook
 from vrampack.cli.explain.schema import HolderView
 from vrampack.kube.examined_objects import ExaminedPodSpec
-from vrampack.kube.node_filters import Obstacle, list_placement_obstacles, list_shortages, read_host_use
+from vrampack.kube.node_filters import (
+    SELECTOR_REASON,
+    TAINT_REASON,
+    UNSCHEDULABLE_REASON,
+    Obstacle,
+    list_placement_obstacles,
+    list_shortages,
+    read_host_use,
+)
+
+EXCLUSIONS = (UNSCHEDULABLE_REASON, TAINT_REASON, SELECTOR_REASON)
+"""A cordon ends soon; a taint may be tolerated; labels say that the node is not meant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +73,11 @@ class EvaluatedNode:
     def obstacles(self) -> tuple[Obstacle, ...]:
         """Why the scheduler's own filters reject it."""
         return self.exclusions + self.shortages
+
+    @property
+    def exclusion_rank(self) -> int:
+        """How far the node is from being one that the pod may use; 0 if it may."""
+        return max((EXCLUSIONS.index(each.reason) + 1 for each in self.exclusions), default=0)
 
     @property
     def fits(self) -> bool:
@@ -256,12 +272,12 @@ def _find_unoffered_units(counted: NodeWithHolds, pod_request: PodRequest) -> tu
     return (f"the scheduler, which adds up what pods ask, counts {max(0, free)} units free",)
 
 
-def _distance(node: EvaluatedNode, request: CardRequest) -> tuple[bool, int, int]:
+def _distance(node: EvaluatedNode, request: CardRequest) -> tuple[int, int, int]:
     """How far the node is from taking the pod: whether it may at all, what kind of step it needs, then how many units."""
-    is_excluded = bool(node.exclusions)
+    exclusion = node.exclusion_rank
     if node.reason is None:
-        return is_excluded, (3 if node.shortages else 0), 0
+        return exclusion, (3 if node.shortages else 0), 0
     for step, only_usable in ((1, True), (2, False)):
         if chosen := select_cards_to_free(node, request, only_usable=only_usable):
-            return is_excluded, (3 if node.shortages else step), count_units_to_free(chosen)
-    return is_excluded, (5 if node.node.problem else 4), 0
+            return exclusion, (3 if node.shortages else step), count_units_to_free(chosen)
+    return exclusion, (5 if node.node.problem else 4), 0

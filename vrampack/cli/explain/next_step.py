@@ -47,9 +47,9 @@ def suggest_for_refused(nodes: Sequence[EvaluatedNode], pod_request: PodRequest,
     return step + _mention_excluded(shown) if furthest in _STEPS else step
 
 
-def _list_hindrances(node: EvaluatedNode) -> tuple[bool, bool]:
+def _list_hindrances(node: EvaluatedNode) -> tuple[int, bool]:
     """What kinds of obstacles it has, as the nearest node decides what to do."""
-    return bool(node.exclusions), bool(node.shortages)
+    return node.exclusion_rank, bool(node.shortages)
 
 
 def _suggest_for_obstacles(node: EvaluatedNode) -> str:
