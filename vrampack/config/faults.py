@@ -20,6 +20,8 @@ FieldPath = tuple[str | int, ...]
 MAX_SHOWN_FAULTS = 50
 """A file of another kind, or with a wrong indentation, has a fault in every line."""
 MAX_QUOTED_LENGTH = 60
+DEFAULT_CUTOFF, SLIP_CUTOFF = 0.6, 0.9
+"""How near a key is to the one that was meant: usually, and where another place has the very key."""
 KEY_MARK = "[key]"
 """How pydantic ends the path if the key itself is wrong."""
 
@@ -95,13 +97,12 @@ def _describe_unknown_key(path: FieldPath, schema: JsonSchema) -> str:
     key = str(path[-1])
     enclosing = find_field_schema(schema, path[:-1])
     names = [] if enclosing is None else list_field_names(enclosing, schema)
-    near = get_close_matches(key, names, n=1)
     elsewhere = find_enclosing_field(schema, key)
-    hint = ""
+    near = get_close_matches(key, names, n=1, cutoff=DEFAULT_CUTOFF if elsewhere is None else SLIP_CUTOFF)
+    hint = f"did you mean {near[0]}? " if near else ""
     if elsewhere is not None:
-        hint = f"it belongs {f'under {elsewhere}' if elsewhere else 'at the top, not indented'}. "
-    elif near:
-        hint = f"did you mean {near[0]}? "
+        place = f"under {elsewhere}" if elsewhere else "at the top, not indented"
+        hint += f"{'Else it' if near else 'it'} belongs {place}. "
     return f"no such field; {hint}Allowed here: {', '.join(names)}"
 
 

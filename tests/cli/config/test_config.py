@@ -99,6 +99,15 @@ def test_the_entries_of_a_list_are_named_by_number(tmp_path: Path, capsys: pytes
     ]
 
 
+def test_a_slip_of_the_key_comes_before_a_key_of_another_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "profiles.yaml"
+    file.write_text(f"{HEAD}profiles: [{{name: a, policy: spread, users: {{namespace: [b]}}}}]\n")
+    assert main(["check", str(file)]) == 1
+    assert "users.namespace: no such field; did you mean namespaces? Else it belongs under" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "text", ["unit_mib: 0\nlisten: {verb: 1}\n", "tls: [\n", "kind: Agent\nkind: AgentConfiguration\n"]
 )

@@ -87,7 +87,7 @@ def test_the_mixed_cluster_is_packed_and_no_pod_waits(story: str) -> None:
     # One card is held whole. The other 258 units lie on no fewer than 7 cards: 2 x 80 + 4 x 24 are 256 on six.
     assert 8 <= used <= 13
     assert f"empty, for large ones: {14 - used} of 14." in last
-    assert "they need 42: 28 would wait" in last
+    assert "they need 42 cards: 28 are missing" in last
 
 
 def test_readme_shows_the_real_output_of_the_demo(story: str) -> None:

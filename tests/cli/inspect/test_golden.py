@@ -33,6 +33,13 @@ def test_a_table_matches_its_golden_file(name: str, table: str) -> None:
     assert TABLES[table](inspect_cluster(CLUSTERS[name].lists())) == want
 
 
+@pytest.mark.parametrize(("width", "heading"), [(58, "GPU0(Allocated/Total)"), (57, "GPU0"), (30, "CARD")])
+def test_a_summary_that_is_wider_than_the_terminal_is_shown_in_another_form(width: int, heading: str) -> None:
+    lines = format_summary(inspect_cluster(CLUSTERS["twelve-nodes"].lists()), max_width=width).splitlines()
+    assert heading in lines[0].split()
+    assert max(map(len, lines[:13])) <= width or heading == "CARD"
+
+
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.json")), ids=lambda path: path.stem)
 def test_the_json_matches_its_golden_file(path: Path) -> None:
     assert format_json(inspect_cluster(CLUSTERS[path.stem].lists())) == path.read_text()

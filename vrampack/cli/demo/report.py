@@ -60,7 +60,7 @@ def format_mixed_stage(stage: DemoStage, jobs: Sequence[DemoWorkload]) -> str:
         + waiting
         + f"{pods} pods run on {stage.used_card_count} cards, placed in {stage.elapsed_ms / 1000:.1f} s; "
         + f"empty, for large ones: {stage.total_card_count - stage.used_card_count} of {stage.total_card_count}.\n"
-        + f"With a card for each of them (nvidia.com/gpu) they need {alone}: {alone - stage.total_card_count} would wait.\n",
+        + f"With a card for each of them (nvidia.com/gpu) they need {alone} cards: {alone - stage.total_card_count} are missing.\n",
     )
 
 

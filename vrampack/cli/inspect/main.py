@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from vrampack.cards.node_annotations import MAX_MEMORY_MIB
@@ -131,13 +130,9 @@ def _format_own_pods(reader: OwnPodReader, options: argparse.Namespace, error: F
 
 
 def _format_output(cluster: InspectedCluster, options: argparse.Namespace) -> str:
-    forms: dict[str | None, Callable[[InspectedCluster], str]] = {
-        "json": format_json,
-        "yaml": format_yaml,
-        "wide": partial(format_wide, max_width=find_terminal_width()),
-    }
     if options.output in ("json", "yaml"):
-        return forms[options.output](cluster)
-    text = forms.get(options.output, format_details if options.details else format_summary)(cluster)
+        return format_json(cluster) if options.output == "json" else format_yaml(cluster)
+    format_cards = format_wide if options.output == "wide" else format_summary
+    text = format_details(cluster) if options.details else format_cards(cluster, max_width=find_terminal_width())
     is_coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return color_problems(text) if is_coloured else text

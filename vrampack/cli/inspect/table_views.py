@@ -21,8 +21,8 @@ INSTANCES_COLUMN = 6
 """Left out where back ends can hold any number of limits."""
 
 
-def format_summary(cluster: InspectedCluster) -> str:
-    """One line per node, one column per card."""
+def format_summary(cluster: InspectedCluster, *, max_width: int | None = None) -> str:
+    """One line per node, one column per card; where that is too wide, short headings, and then the wide table."""
     if not cluster.nodes:
         return NO_MEMORY_TEXT + _format_problems(cluster)
     indices = sorted({card.index for view in cluster.nodes for card in view.node.cards})
@@ -32,8 +32,14 @@ def format_summary(cluster: InspectedCluster) -> str:
     headings += ["PENDING(Allocated)"] * has_unplaced + [f"GPU Memory({unit})"]
     rows = [_build_summary_row(view, indices, has_unplaced=has_unplaced) for view in cluster.nodes]
     rule = "-" * (len("\t".join(rows[0]) + "\n") + SUMMARY_RULE_EXTRA)
+    table = align_columns([headings, *rows])
+    if max_width is not None and _measure_width(table) > max_width:
+        short = [text.removesuffix("(Allocated/Total)").removesuffix("(Allocated)") for text in headings]
+        table, rule = align_columns([short, *rows]), rule[:max_width]
+        if _measure_width(table) > max_width:
+            return format_wide(cluster, max_width=max_width)
     sums = f"{rule}\nAllocated/Total GPU Memory In Cluster:\n{_format_sums(cluster)}\n"
-    return align_columns([headings, *rows]) + sums + _format_problems(cluster)
+    return table + sums + _format_problems(cluster)
 
 
 def format_details(cluster: InspectedCluster) -> str:
@@ -64,6 +70,10 @@ def list_problems(cluster: InspectedCluster) -> list[str]:
     found = [line for view in cluster.nodes for line in _list_node_problems(view)]
     found += [f"{each.object_name}: {each.problem}; left out" for each in cluster.unread_objects]
     return [replace_unprintable(line) for line in found]
+
+
+def _measure_width(table: str) -> int:
+    return max(map(len, table.splitlines()))
 
 
 def _build_summary_row(view: InspectedNode, indices: list[int], *, has_unplaced: bool) -> list[str]:
