@@ -12,7 +12,7 @@ from vrampack.cards.shape import OpenCard, open_card
 
 def take_tightest(fitting: Sequence[OpenCard], request: CardRequest) -> tuple[OpenCard, ...]:
     """The cards on which the least is free, as many as the request asks for."""
-    return take_least(fitting, request, _get_free_units)
+    return take_least(fitting, request, lambda card: card.units - card.used_units)
 
 
 def take_least(
@@ -36,10 +36,6 @@ def pick_cards(fitting: Sequence[Card], chosen: Sequence[OpenCard]) -> tuple[Car
         left.remove(card)
         picked.append(card)
     return tuple(picked)
-
-
-def _get_free_units(card: OpenCard) -> int:
-    return card.units - card.used_units
 
 
 def _find_best_numa(fitting: Sequence[Card], chosen: Sequence[OpenCard]) -> int | None:

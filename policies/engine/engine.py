@@ -15,6 +15,7 @@ single cards are examined only if it names them.
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from sys import maxsize
 from typing import NamedTuple, Protocol
 
 from cachetools import LRUCache
@@ -198,6 +199,10 @@ class Engine:
             or self._seen.states.follow_slice(limit)
         )
 
+    def follow_nodes(self) -> None:
+        """Apply all node changes."""
+        self.follow_slice((), maxsize)
+
     def is_prepared(self, pod_request: PodRequest, uid: str) -> bool:
         """Whether a verb finds classes and scores for this request, except for a few nodes, or can compute them at once."""
         request = pod_request.card_request
@@ -280,12 +285,7 @@ class Engine:
         floor = self._ledger.get_priority_floor(uid)
         self._base.follow()
         request, kept = self._narrow(pod_request.card_request), self._find_kept(floor)
-        special: dict[str, Node | None] = {}
-        if request.uuids is not None:
-            for name in self._cluster.hardware.list_nodes_with(request.uuids):
-                special[name] = self._ledger.get_node(name, floor)
-        for name in self._ledger.list_pod_specific_nodes(uid):
-            special[name] = self._ledger.get_node_for_pod(name, uid)
+        special = self._get_special_nodes(request, floor, uid)
         classes = self._fits.get_classes(request, kept)
         if special:
             classes = {**classes, **{name: judge_node(node, request) for name, node in special.items()}}
@@ -327,15 +327,19 @@ class Engine:
         floor = self._ledger.get_priority_floor(uid)
         self._base.follow()
         request, kept = self._narrow(pod_request.card_request), self._find_kept(floor)
-        own = {name: self._ledger.get_node_for_pod(name, uid) for name in self._ledger.list_pod_specific_nodes(uid)}
+        nodes = self._get_special_nodes(request, floor, uid)
         if request.uuids is not None:
-            names = self._cluster.hardware.list_nodes_with(request.uuids) | own.keys()
-            nodes = {name: own[name] if name in own else self._ledger.get_node(name, floor) for name in names}
             return _SpecialNodes(floor, None, nodes, {})
         shapes: dict[str, Shape | None] = {} if kept is None else dict(kept.shapes)
         find_shape = self._cluster.known_shapes.find_shape
-        shapes.update((name, None if node is None else find_shape(node)) for name, node in own.items())
-        return _SpecialNodes(floor, self._get_ranking(request, pod_request), own, shapes)
+        shapes.update((name, None if node is None else find_shape(node)) for name, node in nodes.items())
+        return _SpecialNodes(floor, self._get_ranking(request, pod_request), nodes, shapes)
+
+    def _get_special_nodes(self, request: CardRequest, floor: PriorityFloor, uid: str) -> dict[str, Node | None]:
+        """The nodes that look different to this pod alone, and those with cards that it names."""
+        nodes = {name: self._ledger.get_node_for_pod(name, uid) for name in self._ledger.list_pod_specific_nodes(uid)}
+        named = self._cluster.hardware.list_nodes_with(request.uuids or ()) - nodes.keys()
+        return nodes | {name: self._ledger.get_node(name, floor) for name in named}
 
     def _rank_single_node(
         self, name: str, found: _SpecialNodes, reserved: Sequence[HeldCards], pod_request: PodRequest
@@ -369,7 +373,8 @@ class Engine:
     def _get_ranking(self, request: CardRequest, pod_request: PodRequest) -> NodeRanking:
         """The ranking of this narrowed request; the shapes must have followed the ledger."""
         self._reserved_nodes.follow()
-        return self._rankings.get_ranking(self._build_ranking_key(request, pod_request))
+        self._seen.states.follow()
+        return self._rankings.find_ranking(self._build_ranking_key(request, pod_request))
 
     def _build_ranking_key(self, request: CardRequest, pod_request: PodRequest) -> RankingKey:
         name = self.choose_policy(pod_request)

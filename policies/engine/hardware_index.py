@@ -7,7 +7,7 @@ get equal verdicts everywhere, so they are narrowed to one before anything is ca
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from operator import attrgetter
 from typing import TypeVar
@@ -36,10 +36,6 @@ class HardwareIndex:
         self._hardware: dict[str, _NodeHardware] = {}
         self._names_by_uuid: dict[str, tuple[str, ...]] = {}
         """Nodes by uuid, nearly always one: two nodes can only report the same card by mistake."""
-        self._models: Counter[str] = Counter()
-        """How many cards have each model."""
-        self._largest_units: Counter[int] = Counter()
-        """How many nodes have a largest card of this many units."""
         self._cards: Counter[tuple[str, int]] = Counter()
         """How many cards there are by model and units."""
         self._card_counts: Counter[int] = Counter()
@@ -68,31 +64,25 @@ class HardwareIndex:
 
     def narrow_request(self, request: CardRequest) -> CardRequest:
         """The one request that stands for all that no node can tell apart: equal verdicts and scores on every node."""
-        models, uuids = request.models, request.uuids
-        largest = max(self._largest_units, default=0)
-        units = min(request.units, largest + 1)
+        units = min(request.units, self._find_largest_units() + 1)
         count = min(request.count, max(self._card_counts, default=0) + 1)
-        payment = None
-        if request.payment is not None:
-            payment = self._narrow_payment(request.payment, count)
-        instances = min(request.instances, max(self._instance_counts, default=0) + 1)
-        if request.is_valid:
-            if models is not None:
-                models = None if models >= self._models.keys() else _select_known(models, self._models)
-            if uuids is not None:
-                uuids = _select_known(uuids, self._names_by_uuid)
-            narrowed = replace(
-                request,
-                units=units,
-                count=count,
-                payment=payment,
-                models=models,
-                uuids=uuids,
-                instances=instances,
-                amounts=self._narrow_amounts(request.amounts),
-            )
-            return request if narrowed == request else narrowed
-        return CardRequest(units, count, is_valid=False)
+        if not request.is_valid:
+            return CardRequest(units, count, is_valid=False)
+        models, uuids = request.models, request.uuids
+        if models is not None:
+            known = {model for model, _ in self._cards}
+            models = None if models >= known else models & known
+        narrowed = replace(
+            request,
+            units=units,
+            count=count,
+            payment=None if request.payment is None else self._narrow_payment(request.payment, count),
+            models=models,
+            uuids=None if uuids is None else frozenset(uuids & self._names_by_uuid.keys()),
+            instances=min(request.instances, max(self._instance_counts, default=0) + 1),
+            amounts=self._narrow_amounts(request.amounts),
+        )
+        return request if narrowed == request else narrowed
 
     def _narrow_amounts(self, amounts: Amounts) -> Amounts:
         """Amounts that no card offers are one more than any card does."""
@@ -101,9 +91,9 @@ class HardwareIndex:
 
     def _narrow_payment(self, payment: CardPayment, count: int) -> CardPayment:
         """The one payment that stands for all that pay for the same cards."""
-        sizes = sorted({units for _, units in self.count_cards() if units >= payment.least_units})
+        sizes = sorted({units for _, units in self._cards if units >= payment.least_units})
         if not sizes or payment.most_units < count * sizes[0]:
-            return CardPayment(sizes[0] if sizes else max(self._largest_units, default=0) + 1, 0)
+            return CardPayment(sizes[0] if sizes else self._find_largest_units() + 1, 0)
         most = min(payment.most_units, count * sizes[-1])
         if count == 1:
             most = max(units for units in sizes if units <= most)
@@ -129,6 +119,9 @@ class HardwareIndex:
         """The nodes that have any of these cards."""
         return {name for uuid in uuids for name in self._names_by_uuid.get(uuid, ())}
 
+    def _find_largest_units(self) -> int:
+        return max([units for _, units in self._cards], default=0)
+
     def _count(self, name: str, hardware: _NodeHardware, by: int) -> None:
         cards, most_instances = hardware
         if most_instances:
@@ -138,7 +131,6 @@ class HardwareIndex:
         for uuid, model, units, offered in cards:
             for offer in offered:
                 _add(self._offers, offer, by)
-            _add(self._models, model, by)
             _add(self._cards, (model, units), by)
             if uuid is not None:
                 names = [each for each in self._names_by_uuid.pop(uuid, ()) if each != name]
@@ -146,7 +138,6 @@ class HardwareIndex:
                     names.append(name)
                 if names:
                     self._names_by_uuid[uuid] = tuple(names)
-        _add(self._largest_units, max(units for _, _, units, _ in cards), by)
         _add(self._card_counts, len(cards), by)
 
 
@@ -157,11 +148,6 @@ def _read_hardware(node: Node | None) -> _NodeHardware:
     rooms = [card.instances for card in cards] if node.counts_instances else []
     most_instances = max([room.most for room in rooms if room is not None and room.are_per_container], default=0)
     return tuple(map(_get_hardware, cards)), most_instances
-
-
-def _select_known(wishes: frozenset[str], known: Collection[str]) -> frozenset[str]:
-    found = frozenset(wish for wish in wishes if wish in known)
-    return wishes if len(found) == len(wishes) else found
 
 
 def _add(counter: Counter[Key], key: Key, by: int) -> None:

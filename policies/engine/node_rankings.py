@@ -88,11 +88,6 @@ class NodeRankings:
         request_host = None if host is None or not policy.TRAITS.reads_hosts else self.seen.hosts.round_up(host)
         return Outlook(self.seen.forecast, self.seen.hosts.rooms, request_host, self.seen.leftovers)
 
-    def get_ranking(self, key: RankingKey) -> NodeRanking:
-        """The ranking of this request, as the nodes and the hosts are now."""
-        self.seen.states.follow()
-        return self.find_ranking(key)
-
     def find_ranking(self, key: RankingKey) -> NodeRanking:
         """The ranking, with states that have followed the nodes but may not be scored yet."""
         policy = self._policies[key.policy]

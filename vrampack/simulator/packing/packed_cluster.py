@@ -31,10 +31,6 @@ NO_CARDS = CardRequest(units=0, count=0)
 """The request of a pod without cards."""
 
 
-NODES_PER_SLICE = 1000
-"""Nodes summarized at a time; large, as nothing else waits."""
-
-
 class SimulatedNode(NamedTuple):
     """A node before anything is placed on it."""
 
@@ -113,8 +109,7 @@ class PackedCluster:
 
     def follow_nodes(self) -> None:
         """Summarize all nodes ahead of the first pod, as the extender does before it is ready."""
-        while self._engine.follow_slice((), NODES_PER_SLICE):
-            pass
+        self._engine.follow_nodes()
 
     def place_pod(self, uid: str, pod: SimulatedPod) -> str | None:
         """Place the pod on the best node; its name, or None when the pod fits nowhere."""

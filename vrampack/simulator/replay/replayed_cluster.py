@@ -34,9 +34,6 @@ from vrampack.simulator.resource_kinds import Object
 from vrampack.simulator.scheduling.filters import decode_node
 from vrampack.simulator.scheduling.pod_reporter import format_fit_error
 
-NODES_PER_SLICE = 1000
-"""Nodes summarized at a time; large, as nothing else waits."""
-
 
 @dataclass(frozen=True, slots=True)
 class NoPlace:
@@ -67,7 +64,7 @@ class ReplayedCluster:
         nominator = Nominator(self.ledger, PendingPreemptions(self.ledger, clock=lambda: 0.0))
         self.engine = Engine(nominator, settings.select_policies(), hosts=self.rooms)
         self._learned = LearnedMix()
-        self._follow_nodes()
+        self.engine.follow_nodes()
 
     def read_pod(self, item: Object) -> Pod:
         """The pod as unbound, with the rules and the profile that apply to it. Raises `ObjectFileError`."""
@@ -133,11 +130,6 @@ class ReplayedCluster:
             node, unit_mib=self.settings.unit_mib, resource=resources.memory, count_resource=resources.count
         )
         self.ledger.update_node(reading.facts)
-
-    def _follow_nodes(self) -> None:
-        """Summarize all nodes, as the extender does before it is ready: before this the engine knows none of them."""
-        while self.engine.follow_slice((), NODES_PER_SLICE):
-            pass
 
     def _build_record(self, name: str, request: PodRequest, uid: str) -> Record:
         evaluation, node = self.engine.evaluate_node(name, request, uid), self.ledger.get_node(name)
