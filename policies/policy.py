@@ -10,6 +10,7 @@ from policies.outlook import Outlook, PolicyWeights
 from vrampack.cards.host_room import HostResources
 from vrampack.cards.node import Card
 from vrampack.cards.payment import choose_paid_cards
+from vrampack.cards.reasons import find_occasion
 from vrampack.cards.request import CardRequest
 from vrampack.cards.shape import OpenCard, Shape
 
@@ -97,7 +98,12 @@ def build_view(shape: Shape, request: CardRequest, host: HostResources | None = 
     """The view of a shape for a request that names no cards; None if it does not fit."""
     payment = request.payment
     units = request.units if payment is None else payment.least_units
-    if not shape.free or shape.free[-1] < units or not request.is_valid or shape.find_occasion(request) is not None:
+    if (
+        not shape.free
+        or shape.free[-1] < units
+        or not request.is_valid
+        or find_occasion(request, shape.terms) is not None
+    ):
         return None
     cards = shape.list_open_cards(request)
     if request.whole:

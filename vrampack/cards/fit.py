@@ -64,12 +64,7 @@ def _check_cards(node: Node, cards: Sequence[Card], request: CardRequest, count:
     """The cards that pass every check, or the first reason at which fewer than `count` are left."""
     checks = get_checks(
         get_request_form(request, count),
-        find_occasion(
-            request,
-            is_open=node.injection is not None,
-            unserved_words=node.unserved_words,
-            needs_references=node.needs_references,
-        ),
+        find_occasion(request, node.terms),
         is_plain=is_plain_request(request),
         is_ruled=request.rules is not None,
         counts_instances=node.counts_instances,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from vrampack.cards.amounts import Amounts, has_room_for
 from vrampack.cards.request import REQUEST_WORDS, UNLISTED_WORDS, RequestWord
@@ -188,6 +188,17 @@ class Card:
         return self.used_units > self.units
 
 
+class AgentTerms(NamedTuple):
+    """What a node's agent asks of any request, whichever cards it is for."""
+
+    is_open: bool
+    """Whether this version knows how containers get cards there."""
+    unserved_words: frozenset[RequestWord]
+    """What the agent does not understand of requests."""
+    needs_references: bool
+    """Whether containers get their cards only through environment variables that refer to their pod's annotations."""
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """One node at one moment: what fits there depends on this value alone. Built by `build_node`."""
@@ -209,7 +220,6 @@ class Node:
     total_units: int
     used_units: int
     unserved_words: frozenset[RequestWord] = frozenset()
-    """What its agent does not understand of requests."""
     counts_instances: bool = False
     """Whether the back end can hold only so many limits on some card."""
 
@@ -220,8 +230,11 @@ class Node:
 
     @property
     def needs_references(self) -> bool:
-        """Whether containers get their cards only through environment variables that refer to their pod's annotations."""
         return self.injection == "exact" and not self.legacy
+
+    @property
+    def terms(self) -> AgentTerms:
+        return AgentTerms(self.injection is not None, self.unserved_words, self.needs_references)
 
 
 _get_instances = attrgetter("instances")

@@ -14,8 +14,8 @@ from functools import cache
 from typing import Literal, Protocol, Self
 
 from vrampack.cards.amounts import has_room_for
-from vrampack.cards.node import Card
-from vrampack.cards.request import CardRequest, RequestWord
+from vrampack.cards.node import AgentTerms, Card
+from vrampack.cards.request import CardRequest
 
 RequestForm = Literal["one card", "several cards", "whole cards"]
 """What a request wants from a node: each form has its own text for a lack of room."""
@@ -257,13 +257,9 @@ def is_plain_request(request: CardRequest) -> bool:
     return request.models is None and request.uuids is None and request.is_valid
 
 
-def find_occasion(
-    request: CardRequest, *, is_open: bool, unserved_words: frozenset[RequestWord], needs_references: bool
-) -> CheckOccasion | None:
-    """What keeps the request from all cards of a node, whatever they are, in the order of the table; None if nothing does.
-
-    `is_open`: whether this version knows how containers get cards there.
-    """
+def find_occasion(request: CardRequest, terms: AgentTerms) -> CheckOccasion | None:
+    """What keeps the request from all cards of a node, whatever they are, in the order of the table; None if nothing does."""
+    is_open, unserved_words, needs_references = terms
     if not is_open:
         return "injection not known"
     if unserved_words and not unserved_words.isdisjoint(request.words):

@@ -17,7 +17,6 @@ from weakref import WeakValueDictionary
 from vrampack.cards.node import Card, Node
 from vrampack.cards.payment import is_paid
 from vrampack.cards.reasons import (
-    CheckOccasion,
     UnfitReason,
     find_occasion,
     get_checks,
@@ -60,10 +59,7 @@ class Shape:
         self.cards: tuple[Card, ...] = tuple(
             [cards[position] for position in sorted(range(len(cards)), key=keys.__getitem__)]
         )
-        self.is_open = node.injection is not None
-        """Whether this version knows how containers get cards there."""
-        self.unserved_words = node.unserved_words
-        self.needs_references = node.needs_references
+        self.terms = node.terms
         sized = [card for card in self.cards if card.units]
         self.card_units: Units = tuple(sorted([card.units for card in sized]))
         self.hardware = Hardware(frozenset([card.model for card in sized]))
@@ -90,15 +86,6 @@ class Shape:
             return self.open_cards
         return tuple(map(open_card, select_open_cards(self.cards, request)))
 
-    def find_occasion(self, request: CardRequest) -> CheckOccasion | None:
-        """What keeps the request from all cards of such a node."""
-        return find_occasion(
-            request,
-            is_open=self.is_open,
-            unserved_words=self.unserved_words,
-            needs_references=self.needs_references,
-        )
-
 
 class Hardware:
     """The part of a shape that stays the same while pods come and go. Compared by identity, like a shape."""
@@ -117,13 +104,12 @@ class Shapes:
         self._hardware: WeakValueDictionary[ShapeKey, Hardware] = WeakValueDictionary()
 
     def find_shape(self, node: Node) -> Shape:
-        agent = node.injection is not None, node.unserved_words, node.needs_references
         keys = [_get_card_key(card) for card in node.placeable_cards]
-        key = (*agent, *sorted(keys))
+        key = node.terms, *sorted(keys)
         shape = self._shapes.get(key)
         if shape is None:
             shape = self._shapes[key] = Shape(node, keys)
-            hardware_key = (*agent, shape.card_units, shape.hardware.models)
+            hardware_key = (shape.terms, shape.card_units, shape.hardware.models)
             shape.hardware = self._hardware.setdefault(hardware_key, shape.hardware)
         return shape
 
@@ -254,7 +240,7 @@ class FitClasses:
         probe, count = self._kind, self._count
         checks = get_checks(
             get_request_form(probe, count),
-            shape.find_occasion(probe),
+            find_occasion(probe, shape.terms),
             is_plain=is_plain_request(probe),
             is_ruled=probe.rules is not None,
             counts_instances=counts_instances,
