@@ -157,8 +157,8 @@ class AnswerWriter:
         )
         return RefusalAnswer(nearest.reason, text)
 
-    def _count_skipped_nodes(self, names: Collection[str]) -> int:
-        nodes = [self._ledger.get_node(name) for name in self._ledger.list_node_names() - set(names)]
+    def _count_skipped_nodes(self, names: frozenset[str]) -> int:
+        nodes = [self._ledger.get_node(name) for name in self._ledger.list_node_names() - names]
         return sum(node is not None and bool(node.cards) for node in nodes)
 
     async def _tell_pod(self, pod: Pod, answer: RefusalAnswer) -> None:
