@@ -71,13 +71,13 @@ The configuration that was read does not set rules.whole_cards, and as-requested
 Next: no scheduler has looked at it yet: see that one named vrampack runs.
 """,
     ),
-    # Of which nothing is checked here.
+    # Of which one is checked here, and gone.
     "the scheduler's own reasons": (
         (
             *S1,
             a_waiting_pod(
                 units=7,
-                said="0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules.",
+                said="0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't satisfy existing pods anti-affinity rules.",
                 spec={
                     "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
                     "topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}],
@@ -93,7 +93,7 @@ gpu-1     0        7/15        0  fits
 1/1 nodes fit.
 Policy tessellate would take gpu-1 GPU0: score -0.02222 = -0.02222 tie-breaks and rounding.
 Not checked here: spec.topologySpreadConstraints, spec.volumes[data].persistentVolumeClaim.
-Scheduler vrampack says: 0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules.
+Scheduler vrampack says: 0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't satisfy existing pods anti-affinity rules.
 Next: the scheduler's message above says what else it lacks.
 """,
     ),
@@ -259,8 +259,7 @@ Next: wait: it goes to gpu-1 once its volumes, claims and group are ready, or on
 Pod default/w is pending and asks for 4 units (4 GiB) on each of 2 cards.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
-gpu-1     0       15/15        0  fits
-gpu-1     1       15/15        0  fits
+gpu-1   0-1       15/15        0  fits
 
 1/1 nodes fit.
 Policy tessellate would take gpu-1 GPU0 and GPU1: score -138.6 = -114.4 memory left unusable + -23.6 opening another card + -0.6315 tie-breaks and rounding.

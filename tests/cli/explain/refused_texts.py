@@ -144,7 +144,7 @@ gpu-2     0        3/15        1  not enough free memory
 gpu-2     1        5/15        0  has room, but 3 such cards are asked for
 
 0/1 nodes fit: 1 too few cards.
-Next: no node has 3 cards of at least 4 units, the best has 2: set the label aliyun.com/gpu-count: "1", or add such a node.
+Next: no node has 3 cards of at least 4 units, the best has 2: set the label aliyun.com/gpu-count: "2", or add such a node.
 """,
     ),
     "another model": (
@@ -308,8 +308,7 @@ Next: no node shares GPU memory (aliyun.com/gpu-mem): see that the agent runs on
 Pod default/w is pending and asks for 8 units (8 GiB) on one card.
 
 NODE   CARD  FREE/TOTAL  MISSING  WHY
-gpu-1     0        7/15        1  not enough free memory
-gpu-1     1        7/15        1  not enough free memory
+gpu-1   0-1        7/15        1  not enough free memory
 
 0/1 nodes fit: 1 no card with enough free memory.
 1 node has 14 units free together, but not 8 on one card that the pod may take.
@@ -362,8 +361,7 @@ Next: free 3 units on gpu-2 GPU1 (pods there: default/b 10), or add a card.
 Pod default/w is pending and asks for 16 units (16 GiB) on one card.
 
 NODE  CARD  FREE/TOTAL  MISSING  WHY
-old      0       15/15        -  smaller than requested
-old      1       15/15        -  smaller than requested
+old    0-1       15/15        -  smaller than requested
 
 0/1 nodes fit: 1 larger than any card.
 1 node has 30 units free together, but not 16 on one card that the pod may take.

@@ -242,11 +242,11 @@ def _format_card_name(card: EvaluatedCard) -> str:
 
 
 def _find_workable_count(nodes: Iterable[EvaluatedNode], pod_request: PodRequest) -> int:
-    """The smallest number of cards on which the same memory would fit some node if it were empty; 0 when there is none."""
+    """The number of cards, the nearest to the one asked for, on which the same memory fits an empty node; 0 if there is none."""
     request = pod_request.card_request
     total, nodes = pod_request.asked_units, list(nodes)
     most = max((len(node.cards) for node in nodes), default=0)
-    for count in range(1, most + 1):
+    for count in sorted(range(1, most + 1), key=lambda count: abs(count - request.count)):
         is_uneven = total % count or any(each.units % count for each in pod_request.containers)
         if count == request.count or (is_uneven and not request.whole):
             continue

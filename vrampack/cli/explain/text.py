@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import groupby
 
 from vrampack.cli.explain.schema import CardView, Explanation, NodeView, PlacementView, WorkloadExplanation
 from vrampack.cli.inspect.text_columns import align_columns, replace_unprintable
@@ -64,10 +65,10 @@ def _format_placement(placement: PlacementView) -> list[str]:
 def _format_nodes(explanation: Explanation, limit: int | None, max_width: int | None) -> list[str]:
     excluded = [node for node in explanation.nodes if node.excluded]
     nodes = [node for node in explanation.nodes if limit is None or not node.excluded]
-    rows = [(node, card) for node in nodes for card in (node.cards or (None,))]
+    rows = [row for node in nodes for row in _list_rows(node, is_joined=limit is not None)]
     shown = _select_nearest(rows, limit, is_one_card=explanation.request is None or explanation.request.count == 1)
     heading = ("NODE", "CARD", "FREE/TOTAL", "MISSING", "WHY")
-    table = [heading, *(_build_row(node, card) for node, card in shown)]
+    table = [heading, *(_build_row(node, cards) for node, cards in shown)]
     lines = align_columns(table, right_columns=(1, 2, 3), max_width=max_width).splitlines() if shown else []
     if len(shown) < len(rows):
         lines.append(f"{len(rows) - len(shown)} more rows: --all shows them.")
@@ -92,7 +93,13 @@ def _format_excluded(nodes: Sequence[NodeView]) -> list[str]:
     return [*lines, f"{rest} more nodes may not be used by the pod: --all shows them."] if rest else lines
 
 
-_NodeRow = tuple[NodeView, CardView | None]
+_NodeRow = tuple[NodeView, tuple[CardView, ...]]
+"""Cards that stand together and differ only in their index; none for a node without any."""
+
+
+def _list_rows(node: NodeView, *, is_joined: bool) -> list[_NodeRow]:
+    alike = groupby(node.cards, key=lambda card: _describe_card(card) if is_joined else card.index)
+    return [(node, tuple(cards)) for _, cards in alike] or [(node, ())]
 
 
 def _select_nearest(rows: list[_NodeRow], limit: int | None, *, is_one_card: bool) -> list[_NodeRow]:
@@ -108,15 +115,21 @@ def _select_nearest(rows: list[_NodeRow], limit: int | None, *, is_one_card: boo
     return [rows[at] for at in sorted(order[:limit])]
 
 
-def _distance(node: NodeView, card: CardView | None) -> tuple[int, int]:
-    if card is None or card.missing_units is None:
+def _distance(node: NodeView, cards: tuple[CardView, ...]) -> tuple[int, int]:
+    missing = cards[0].missing_units if cards else None
+    if missing is None:
         return 2, 0
-    is_usable = card.healthy and not card.cordoned and not node.obstacles
-    return (0 if is_usable else 1), card.missing_units
+    is_usable = cards[0].healthy and not cards[0].cordoned and not node.obstacles
+    return (0 if is_usable else 1), missing
 
 
-def _build_row(node: NodeView, card: CardView | None) -> TextRow:
-    if card is None:
+def _build_row(node: NodeView, cards: tuple[CardView, ...]) -> TextRow:
+    if not cards:
         return node.name, "-", "-", "-", node.problem or node.reason or ""
+    first, last = cards[0].index, cards[-1].index
+    return node.name, str(first) if first == last else f"{first}-{last}", *_describe_card(cards[0])
+
+
+def _describe_card(card: CardView) -> TextRow:
     missing = "-" if card.missing_units is None else str(card.missing_units)
-    return node.name, str(card.index), f"{card.free_units}/{card.total_units}", missing, card.why
+    return f"{card.free_units}/{card.total_units}", missing, card.why
