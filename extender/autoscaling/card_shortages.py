@@ -74,7 +74,7 @@ async def _list_seeming(ledger: Ledger, rules: NodeRules, shape: PodShape) -> li
     for count, node in enumerate(ledger.list_nodes(), start=1):
         if count % VISITS_PER_SLICE == 0:
             await asyncio.sleep(0)
-        unasked_units = ledger.get_unasked_units(node.name)
+        unasked_units = ledger.nodes.get_unasked_units(node.name)
         fits_sum = unasked_units is None or unasked_units >= shape.asked_units
         if not (fits_sum and rules.may_use(shape.rules, node.name)):
             continue

@@ -74,7 +74,7 @@ def _read_node(ledger: Ledger, rules: NodeRules, name: str) -> _CountedNode:
         if (request := hold.pod.request) is not None and not rules.stays_with_its_node(hold.pod.uid)
     ]
     pods.sort(key=lambda pod: -pod.asked_units)
-    unasked_units = ledger.get_unasked_units(name)
+    unasked_units = ledger.nodes.get_unasked_units(name)
     held_units = sum(sum(hold.units.values()) for hold in holds)
     return _CountedNode(name, held_units, inf if unasked_units is None else unasked_units, tuple(pods))
 

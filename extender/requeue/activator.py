@@ -287,11 +287,11 @@ class PodActivator:
     async def _choose_candidates(self, chunks: list[list[Candidate]], now: float) -> list[Activation]:
         generation = self._ledger.capacity_generation
         oldest = min((rejection.seen_generation for chunk in chunks for _, _, rejection in chunk), default=generation)
-        nodes_gained = self._ledger.list_nodes_gained_since(oldest)
+        nodes_gained = self._ledger.nodes.list_nodes_gained_since(oldest)
         unasked_units = {
             node.name: units
             for _, node in nodes_gained
-            if (units := self._ledger.get_unasked_units(node.name)) is not None
+            if (units := self._ledger.nodes.get_unasked_units(node.name)) is not None
         }
         dry_run = DryRun(nodes_gained, self._list_uncounted_placements(), self._engine, unasked_units)
         await asyncio.sleep(0)

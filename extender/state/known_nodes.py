@@ -39,6 +39,7 @@ class KnownNodes:
         return self._nodes.get(name)
 
     def get_unasked_units(self, name: str) -> int | None:
+        """The units of the node that the scheduler counts as free; None if unknown. See `vrampack.cards.scheduler_totals`."""
         return self._unasked_units.get(name)
 
     def list_names(self) -> frozenset[str]:

@@ -71,7 +71,8 @@ class Ledger:
         """The nodes to which unbound pods are nominated."""
         self._changes = LedgerChanges()
         rules = LedgerRules(placement.rules, unit_mib=unit_mib)
-        self._nodes = KnownNodes(rules, self._pods, self.places, self._changes)
+        self.nodes = KnownNodes(rules, self._pods, self.places, self._changes)
+        """Only the ledger changes them."""
         self._removed: TTLCache[str, None] = TTLCache(MAX_REMOVED, REMOVED_SECONDS, timer=clock)
         """Pods for which a scheduler may still ask: it hears of the end of a pod later than we, or has begun with it."""
         self._fetched: set[str] = set()
@@ -102,14 +103,7 @@ class Ledger:
 
     def apply_policy_change(self) -> None:
         """Every node counts as having gained room: the new policy may accept pods that the old one rejected."""
-        self._nodes.record_capacity_gains()
-
-    def get_facts(self, name: str) -> NodeFacts | None:
-        return self._nodes.get_facts(name)
-
-    def build_node_under(self, rules: LedgerRules, name: str) -> Node | None:
-        """The node as it would be under other rules."""
-        return self._nodes.build_under(rules, name)
+        self.nodes.record_capacity_gains()
 
     def exchange_placement(
         self,
@@ -125,28 +119,20 @@ class Ledger:
         self.in_force = in_force
         settled = self._pods.settle_unbound(in_force, settled_pods)
         if rules is not None and nodes is not None:
-            self._nodes.exchange_nodes(rules, nodes)
+            self.nodes.exchange_nodes(rules, nodes)
         self._mark_changed_claims(settled)
 
     def update_namespace(self, name: str) -> None:
         """The namespace has other labels: other rules may apply to its waiting pods, which may fit where they did not."""
         self._mark_changed_claims(self._pods.settle_namespace(name, self.in_force))
-        self._nodes.record_capacity_gains()
-
-    def list_nodes_gained_since(self, generation: int) -> list[tuple[int, Node]]:
-        """The nodes that gained room after this capacity generation, the latest first, each with that of its gain."""
-        return self._nodes.list_nodes_gained_since(generation)
+        self.nodes.record_capacity_gains()
 
     def get_node(self, name: str) -> Node | None:
-        return self._nodes.get_node(name)
-
-    def get_unasked_units(self, name: str) -> int | None:
-        """The units of the node that the scheduler counts as free; None if unknown. See `vrampack.cards.scheduler_totals`."""
-        return self._nodes.get_unasked_units(name)
+        return self.nodes.get_node(name)
 
     def list_nodes(self) -> list[Node]:
         """All nodes by name, including those without cards."""
-        return self._nodes.list_nodes()
+        return self.nodes.list_nodes()
 
     def get_pod(self, uid: str) -> Pod | None:
         return self._pods.get_pod(uid)
@@ -179,16 +165,16 @@ class Ledger:
 
     def mark_node_changed(self, name: str) -> None:
         """Record a change that the node itself does not show: its pods are terminating, or other cards are kept on it."""
-        if name in self._nodes:
+        if name in self.nodes:
             self._changes.record_node_change(name)
 
     def build_node_after_terminations(self, name: str, victim_uids: Collection[str] = ()) -> Node | None:
         """The node as it will be when the terminating pods, and those of `victim_uids`, are gone."""
-        return self._nodes.build_after_terminations(name, victim_uids)
+        return self.nodes.build_after_terminations(name, victim_uids)
 
     def release_nominated_capacity(self, name: str) -> None:
         """Give the cards that were kept on the node for a nominated pod back to other pods."""
-        if name in self._nodes:
+        if name in self.nodes:
             self._changes.record_capacity_gain(name)
 
     def get_node_for_pod(self, name: str, uid: str) -> Node | None:
@@ -197,22 +183,22 @@ class Ledger:
         A pod whose bind got no answer may fit only where its own reservation is. What a *bound* pod holds is never free,
         not even in a call that names its uid.
         """
-        return self._nodes.build_for_pod(name, uid)
+        return self.nodes.build_for_pod(name, uid)
 
     def get_node_for_group(self, name: str, uids: Collection[str], priority: int) -> Node | None:
         """The node as these pods may find it together: what is held for them is free, and pods of lower priority are evicted."""
-        return self._nodes.build_for_group(name, uids, priority)
+        return self.nodes.build_for_group(name, uids, priority)
 
     def list_holds(self, node_name: str) -> list[Hold]:
         """What each pod holds on a node, in the order of namespace and name."""
-        return self._nodes.list_holds(node_name)
+        return self.nodes.list_holds(node_name)
 
     def update_node(self, facts: NodeFacts) -> None:
-        self._nodes.put_facts(facts)
+        self.nodes.put_facts(facts)
 
     def remove_node(self, name: str) -> None:
         """Remove the node. Its pods stay known, and count again if the node comes back before they are gone."""
-        self._nodes.remove_node(name)
+        self.nodes.remove_node(name)
 
     def update_pod(self, pod: Pod) -> None:
         """The watch shows `pod`. Showing it bound confirms its reservation; its record counts from here on."""
@@ -232,7 +218,7 @@ class Ledger:
             self._removed[uid] = None
         self._fetched.discard(uid)
         for name in list_touched_nodes(pod, None) | self._end_places(self.places.list_places_of(uid), "gone"):
-            self._nodes.rebuild_node(name)
+            self.nodes.rebuild_node(name)
         self._update_nomination(pod, None)
         self._changes.tell_pod_resolved(uid)
 
@@ -259,7 +245,7 @@ class Ledger:
             self._release_places(self.places.list_places_of(uid), "gone")
 
     def list_node_names(self) -> frozenset[str]:
-        return self._nodes.list_names()
+        return self.nodes.list_names()
 
     def assume(self, pod: Pod, node_name: str, allocation: Allocation) -> Reservation:
         """Hold the place before its Binding is sent. The caller has just seen that it fits.
@@ -273,7 +259,7 @@ class Ledger:
         reservation = Reservation(pod, node_name, allocation, made_at=self._clock())
         self.places.put_place(reservation)
         for name in touched:
-            self._nodes.rebuild_node(name)
+            self.nodes.rebuild_node(name)
         return reservation
 
     def hold_place(
@@ -309,7 +295,7 @@ class Ledger:
                 may_hear_of_earlier=may_hear_of_earlier,
             )
         )
-        self._nodes.rebuild_node(node_name)
+        self.nodes.rebuild_node(node_name)
         nominated_node = get_nomination(known)
         if nominated_node != node_name:
             self.mark_node_changed(nominated_node)
@@ -347,10 +333,6 @@ class Ledger:
         if known is not None:
             self._release_places([known], "failed")
 
-    def recount_node(self, name: str) -> Node | None:
-        """The node by a fresh count, which must equal the one that is kept."""
-        return self._nodes.recount_node(name)
-
     def _put_pod(self, pod: Pod) -> None:
         if pod.is_finished or not pod.can_hold_memory:
             self.remove_pod(pod.uid)
@@ -372,7 +354,7 @@ class Ledger:
         freed = self.places.list_places_of(pod.uid) if pod.node_name else self.places.hear_of(pod)
         touched |= self._end_places(freed, "bound" if pod.node_name else "failed")
         for name in touched:
-            self._nodes.rebuild_node(name)
+            self.nodes.rebuild_node(name)
         self._update_nomination(known, pod)
         if pod.node_name or pod.is_terminating:
             self._changes.tell_pod_resolved(pod.uid)
@@ -401,11 +383,11 @@ class Ledger:
             changed = change(known)
             self.places.put_place(changed)
             if changed.state != known.state:
-                self._nodes.rebuild_node(node_name)  # the scheduler counts the pod there again, or no longer
+                self.nodes.rebuild_node(node_name)  # the scheduler counts the pod there again, or no longer
 
     def _release_places(self, places: Sequence[Place], how: HoldEnd) -> None:
         for name in sorted(self._end_places(places, how)):
-            self._nodes.rebuild_node(name)
+            self.nodes.rebuild_node(name)
 
     def _end_places(self, places: Sequence[Place], how: HoldEnd) -> set[str]:
         """Remove these places. Returns the nodes to rebuild."""

@@ -104,7 +104,7 @@ class _DraftedNodes:
     def build_nodes(self, names: Collection[str]) -> None:
         """Build these nodes, and those whose reserved cards change because of them; drop those that are gone."""
         for name in set().union(*map(self._put_node, names)):
-            node = self._ledger.build_node_under(self.rules, name)
+            node = self._ledger.nodes.build_under(self.rules, name)
             if node is None:
                 self.nodes.pop(name, None)
             else:
@@ -113,4 +113,4 @@ class _DraftedNodes:
     def _put_node(self, name: str) -> set[str]:
         """Returns the node and those whose reserved cards changed with it."""
         self._read_names.add(name)
-        return self.rules.put_node(name, self._ledger.get_facts(name))
+        return self.rules.put_node(name, self._ledger.nodes.get_facts(name))

@@ -339,4 +339,4 @@ async def test_the_service_ranks_by_the_new_policy_and_signals_new_room(harness:
     await service._config_reloader.reload_if_changed()
     best.append(service._components.engine.rank_nodes(["empty", "tight"], pod_request(2), "a", 1))
     assert best == [["tight"], ["empty"]]
-    assert {node.name for _, node in service._ledger.list_nodes_gained_since(room)} == {"empty", "tight"}
+    assert {node.name for _, node in service._ledger.nodes.list_nodes_gained_since(room)} == {"empty", "tight"}

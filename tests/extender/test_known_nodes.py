@@ -253,7 +253,7 @@ def test_removed_nodes_are_eventually_forgotten(harness: LedgerHarness) -> None:
         ledger.remove_node(f"n{number}")
     assert ledger.list_nodes_changed_since(before) is None
     assert len(ledger._changes.nodes._changed) <= REMOVED_NODES_KEPT + 5
-    assert len(ledger._pods._bound) + len(ledger._nodes._reported_problems._reported) <= 5
+    assert len(ledger._pods._bound) + len(ledger.nodes._reported_problems._reported) <= 5
     now = ledger.generation
     ledger.update_node(node_facts("kept", 16))
     assert ledger.list_nodes_changed_since(now) == ["kept"]

@@ -61,15 +61,15 @@ def test_units_that_the_scheduler_counts_as_free_again_are_capacity() -> None:
     ledger.update_node(facts)
     ledger.update_pod(ledger_pod("on-faulty", units=4, node="n", record=OURS))
     ledger.add_listener(recorder)
-    assert ledger.get_unasked_units("n") == 15 - 4
+    assert ledger.nodes.get_unasked_units("n") == 15 - 4
     ledger.remove_pod("on-faulty")
-    assert (ledger.get_unasked_units("n"), recorder.capacity_gains) == (15, 1)
+    assert (ledger.nodes.get_unasked_units("n"), recorder.capacity_gains) == (15, 1)
     ledger.update_node(replace(facts, offered_units=30))
-    assert (ledger.get_unasked_units("n"), recorder.capacity_gains) == (30, 2)
+    assert (ledger.nodes.get_unasked_units("n"), recorder.capacity_gains) == (30, 2)
     ledger.update_node(replace(facts, offered_units=15))
-    assert (ledger.get_unasked_units("n"), recorder.capacity_gains) == (15, 2)
+    assert (ledger.nodes.get_unasked_units("n"), recorder.capacity_gains) == (15, 2)
     ledger.remove_node("n")
-    assert ledger.get_unasked_units("n") is None
+    assert ledger.nodes.get_unasked_units("n") is None
 
 
 def test_the_scheduler_counts_no_pod_whose_binding_was_not_answered() -> None:
@@ -80,16 +80,16 @@ def test_the_scheduler_counts_no_pod_whose_binding_was_not_answered() -> None:
     assert node is not None
     assert pod.request is not None
     ledger.assume(pod, "n", allocate_cards(node, node.cards, pod.request))
-    assert (ledger.get_unasked_units("n"), recorder.capacity_gains) == (11, 0)
+    assert (ledger.nodes.get_unasked_units("n"), recorder.capacity_gains) == (11, 0)
     ledger.mark_unconfirmed("p", "n")
-    assert (ledger.get_unasked_units("n"), recorder.capacity_gains) == (15, 1)
+    assert (ledger.nodes.get_unasked_units("n"), recorder.capacity_gains) == (15, 1)
     ledger.record_binding("p", "n", "2")  # another one is sent
-    assert ledger.get_unasked_units("n") == 11
+    assert ledger.nodes.get_unasked_units("n") == 11
     ledger.mark_unconfirmed("p", "n")
     ledger.mark_written("p", "n")
-    assert (ledger.get_unasked_units("n"), count_drift_units(ledger, "n")) == (11, 0)
+    assert (ledger.nodes.get_unasked_units("n"), count_drift_units(ledger, "n")) == (11, 0)
     ledger.update_pod(ledger_pod(units=4, node="n", record=OURS))
-    assert (ledger.get_unasked_units("n"), recorder.capacity_gains) == (11, 2)
+    assert (ledger.nodes.get_unasked_units("n"), recorder.capacity_gains) == (11, 2)
 
 
 def test_a_refused_bind_gives_room(harness: ListenedLedger) -> None:
@@ -120,10 +120,12 @@ def test_nodes_that_gained_capacity_are_listed_latest_first(harness: ListenedLed
     for name in ("m", "o"):
         harness.ledger.update_node(node_facts(name, 15))
     harness.ledger.update_node(node_facts("m", 15, 15))
-    found = [(at - before, node.name, len(node.cards)) for at, node in harness.ledger.list_nodes_gained_since(before)]
+    found = [
+        (at - before, node.name, len(node.cards)) for at, node in harness.ledger.nodes.list_nodes_gained_since(before)
+    ]
     assert found == [(3, "m", 2), (2, "o", 1)]
     harness.ledger.remove_node("m")
-    assert [node.name for _, node in harness.ledger.list_nodes_gained_since(before)] == ["o"]
+    assert [node.name for _, node in harness.ledger.nodes.list_nodes_gained_since(before)] == ["o"]
 
 
 def test_an_unbound_pod_is_reported_once(harness: ListenedLedger) -> None:
@@ -143,16 +145,16 @@ def test_a_policy_change_counts_as_capacity_on_every_node(harness: ListenedLedge
     before, grew = harness.ledger.capacity_generation, harness.recorder.capacity_gains
     harness.ledger.apply_policy_change()
     assert harness.recorder.capacity_gains == grew + 1
-    assert {node.name for _, node in harness.ledger.list_nodes_gained_since(before)} == {"n", "o"}
-    assert harness.ledger.list_nodes_gained_since(harness.ledger.capacity_generation) == []
+    assert {node.name for _, node in harness.ledger.nodes.list_nodes_gained_since(before)} == {"n", "o"}
+    assert harness.ledger.nodes.list_nodes_gained_since(harness.ledger.capacity_generation) == []
 
 
 def test_capacity_gained_after_a_policy_change_is_newer(harness: ListenedLedger) -> None:
     harness.ledger.apply_policy_change()
     before = harness.ledger.capacity_generation
     harness.ledger.update_node(node_facts("m", 15))
-    assert [node.name for _, node in harness.ledger.list_nodes_gained_since(before)] == ["m"]
-    assert [node.name for _, node in harness.ledger.list_nodes_gained_since(before - 1)] == ["m", "n"]
+    assert [node.name for _, node in harness.ledger.nodes.list_nodes_gained_since(before)] == ["m"]
+    assert [node.name for _, node in harness.ledger.nodes.list_nodes_gained_since(before - 1)] == ["m", "n"]
 
 
 RESOLVING = {

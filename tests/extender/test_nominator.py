@@ -127,7 +127,7 @@ def test_the_end_of_a_nomination_wakes_waiting_pods(end: Callable[[SchedulerHarn
     assert desk.filter_names("small", names=["a"]) == []
     before = desk.ledger.capacity_generation
     end(desk, pod)
-    assert [node.name for _, node in desk.ledger.list_nodes_gained_since(before)] == ["a"]
+    assert [node.name for _, node in desk.ledger.nodes.list_nodes_gained_since(before)] == ["a"]
     assert desk.filter_names("small", names=["a"]) == ["a"]
 
 

@@ -167,7 +167,7 @@ async def test_a_nomination_to_one_of_the_nodes_frees_the_others() -> None:
     desk.ledger.update_pod(replace(urgent, nominated_node="a"))
     assert desk.filter_names("small") == ["b"]
     await desk.parts.activator.choose_activations()
-    assert [node.name for _, node in desk.ledger.list_nodes_gained_since(before)] == ["b"]
+    assert [node.name for _, node in desk.ledger.nodes.list_nodes_gained_since(before)] == ["b"]
 
 
 async def test_an_earlier_nomination_does_not_end_a_later_preemption() -> None:
@@ -205,7 +205,7 @@ async def test_the_end_of_a_preemption_wakes_waiting_pods(end: Callable[[Schedul
     before = desk.ledger.capacity_generation
     end(desk)
     await desk.parts.activator.choose_activations()
-    assert [node.name for _, node in desk.ledger.list_nodes_gained_since(before)] == ["a"]
+    assert [node.name for _, node in desk.ledger.nodes.list_nodes_gained_since(before)] == ["a"]
     assert desk.filter_names("small") == ["a"]
     assert desk.parts.activator.next_round_at != desk.seconds + 0.5
 

@@ -164,7 +164,7 @@ def test_a_reserve_takes_no_cards_of_a_node_on_which_nothing_is_placed(unusable:
     harness = SchedulerHarness({}, rules=RuleSettings.model_validate({"reserve": [{"model": "A", "cards": 2}]}))
     for name in ("a", "b"):
         harness.put_node(NodeFacts(name, card_facts(16, 16, model="A"), unit_mib=UNIT_MIB))
-    well = harness.ledger.get_facts("a")
+    well = harness.ledger.nodes.get_facts("a")
     assert well is not None
     for facts, reserved in ((replace(well, **unusable), "b"), (well, "a")):
         harness.put_node(facts)
