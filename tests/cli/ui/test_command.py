@@ -104,10 +104,12 @@ def test_a_file_that_is_not_there_exits_1(
     assert capsys.readouterr().err.startswith("vrampack: ")
 
 
-@pytest.mark.parametrize("port", ["-1", "65536", "http"])
-def test_an_invalid_port_exits_2(port: str) -> None:
+@pytest.mark.parametrize(
+    "flag", ["--port=-1", "--port=65536", "--port=http", "--metrics=nonsense", "--metrics=http://[a"]
+)
+def test_an_invalid_value_exits_2(flag: str) -> None:
     with pytest.raises(SystemExit) as raised:
-        main(["ui", f"--port={port}"])
+        main(["ui", flag])
     assert raised.value.code == 2
 
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from extender.http.server import build_server
 from extender.settings import ExtenderConfiguration, load_settings
@@ -69,6 +70,7 @@ def build_parser() -> CommandParser:
     )
     made.add_argument(
         "--metrics",
+        type=_parse_url,
         default="",
         metavar="URL",
         help="the extender's metrics: they say what pods that may not be listed hold on each node",
@@ -120,3 +122,14 @@ def _list_flags(options: argparse.Namespace, *names: str) -> list[str]:
     """These options as flags for another command."""
     given = {name: getattr(options, name) for name in names}
     return [text for name, value in given.items() if value is not None for text in (f"--{name}", str(value))]
+
+
+def _parse_url(text: str) -> str:
+    """A URL, or the empty default."""
+    try:
+        url = urlsplit(text)
+    except ValueError:
+        url = urlsplit("")
+    if text and (url.scheme not in ("http", "https") or not url.hostname):
+        raise argparse.ArgumentTypeError(f"{text!r} is no URL such as http://127.0.0.1:12346/metrics")
+    return text
