@@ -18,7 +18,8 @@ from tests.brute_force.world import (
     get_name,
     read_units,
 )
-from tests.simulation.steps import NETWORK_STEPS, Step
+from tests.simulation.network_steps import NETWORK_STEPS
+from tests.simulation.step import Step
 from tests.support.ruled_clusters import NAMESPACES
 from vrampack.simulator.patches import apply_merge_patch
 from vrampack.simulator.resource_kinds import NODE, POD, Object

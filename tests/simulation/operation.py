@@ -11,8 +11,8 @@ from typing import Literal
 
 from tests.simulation.invariants import InvariantChecker
 from tests.simulation.network import NetworkCall, encode_status
+from tests.simulation.network_steps import NOT_FROM_API_SERVER, SERVER_ERROR, THROTTLED
 from tests.simulation.objects import NODES
-from tests.simulation.steps import NOT_FROM_API_SERVER, SERVER_ERROR, THROTTLED
 from tests.simulation.world import Decided, SimulationWorld
 from vrampack.simulator.resource_kinds import Object
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tests.simulation.invariants import BrokenPromiseError, InvariantChecker
-from tests.simulation.steps import Step, resolved, some_steps
+from tests.simulation.step import Step, resolved
+from tests.simulation.steps import some_steps, take_step
 from tests.simulation.world import Mode, SimulationSettings, SimulationWorld, simulation_world
 
 STEPS_PER_SEED = 250
@@ -48,7 +49,7 @@ def run_case(case: SimulationCase, around: SimulationSettings) -> SimulationResu
         try:
             for step in case.steps:
                 world.chosen = ""
-                if (did := step.take(world)) is not None:
+                if (did := take_step(world, step)) is not None:
                     result.taken.append(resolved(step, world.chosen))
                     result.trace.append(f"{world.seconds:7.2f}  {did}")
                     world.run_ready()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.simulation.steps import Step
+from tests.simulation.step import Step
 
 DONE, ON_ITS_WAY = 0, 70
-"""What `how` of an answer means: see `steps._answer`."""
+"""What `how` of an answer means: see `network_steps._answer`."""
 
 
 def answer(call: str, how: int = DONE) -> Step:

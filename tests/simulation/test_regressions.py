@@ -11,8 +11,8 @@ import pytest
 
 from tests.simulation import bugs
 from tests.simulation.run import SimulationCase, run_case
+from tests.simulation.step import Step
 from tests.simulation.step_sequences import ON_ITS_WAY, ONE_POD, answer, hears
-from tests.simulation.steps import Step
 from tests.simulation.world import SimulationSettings, draw_settings
 
 LONG, SHORT = 5, 2

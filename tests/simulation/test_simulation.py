@@ -11,8 +11,9 @@ import os
 import pytest
 
 from tests.simulation.run import SimulationCase, a_case, report_failure, run_case, shrink_case
+from tests.simulation.step import Step
 from tests.simulation.step_sequences import ONE_POD
-from tests.simulation.steps import STEPS, Step
+from tests.simulation.steps import STEPS
 from tests.simulation.world import SimulationSettings, draw_settings
 
 PARTS = 5
