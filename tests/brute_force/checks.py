@@ -1,7 +1,7 @@
 """Calls the verbs of one world, and judges every answer and every Binding.
 
 verdicts      filter says of every node what `judge.py` says, with the same words, and prioritize ranks only nodes that fit
-decisions     a Binding that is sent names cards that fit, and a refused bind names the reason
+decisions     cards are reserved that fit, a Binding names these cards, and a refused bind names the reason
 Bindings      no card has more units than it has when a Binding is written, and what was written stays counted
 answers       bind says yes only if the API server shows the pod there, and no only if it does not
 the end       once all is answered and heard, no place is left, and every card holds what the API server says
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -23,6 +23,7 @@ from tests.brute_force.judge import HeardCluster, Judge, PendingPlace
 from tests.brute_force.world import BruteForceWorld, WrongAnswerError, get_name, is_finished
 from tests.simulation.network import encode
 from vrampack.cards.allocation import Allocation
+from vrampack.cards.pod import Pod
 from vrampack.cards.records import write_record
 from vrampack.simulator.resource_kinds import NODE, POD, Object
 
@@ -70,6 +71,8 @@ class JudgedVerbs:
         """Those that wait for their answer."""
         self._sent: dict[tuple[str, str], SentBinding] = {}
         """By uid and node."""
+        self._assume = self._ledger.assume
+        self._ledger.assume = self._judge_reservation  # type: ignore[method-assign]  # a Binding may be sent seconds later
         self._written: dict[str, str] = {}
         """The node of every pod that the extender bound, by uid."""
         world.network.on_bind.append(self._check_sent_binding)
@@ -170,22 +173,29 @@ class JudgedVerbs:
                 if held.get(card.index) != card.used:
                     raise WrongAnswerError(f"{name} card {card.index} holds {card.used}, the ledger counts {held}")
 
+    def _judge_reservation(self, pod: Pod, node_name: str, allocation: Allocation) -> Reservation:
+        self._judge_cards(pod, pod.resource_version, node_name, allocation.card_indices)
+        return self._assume(pod, node_name, allocation)
+
     def _check_sent_binding(self, _process: str, uid: str, node: str, notes: Mapping[str, str]) -> None:
-        """The cards of a Binding fit the pod in the version that it names; one that is sent again for it keeps its cards."""
+        """It has the cards that are reserved, which fit also a version of the pod that came later."""
         reservation = self._ledger.places.get_reservation_on(uid, node)
         if reservation is None:
             raise WrongAnswerError(f"a Binding of {uid} to {node} is sent without a place")
-        pod = self._world.versions[uid, reservation.binding_version]
+        cards = [each["index"] for each in json.loads(notes["vrampack.dev/allocation"])["cards"]]
+        if cards != reservation.allocation.card_indices:
+            raise WrongAnswerError(f"a Binding of {uid} to {node} has cards {cards}, not those of {reservation}")
         known = self._sent.get((uid, node))
         self._sent[uid, node] = sent = SentBinding(reservation.binding_version, reservation.allocation, notes)
-        if known is not None and known.has_decision_of(sent):
+        if known is None or known.has_decision_of(sent) or reservation.pod.resource_version == sent.version:
             return
-        heard = self._hear()  # as it was before this place was taken
-        heard.places = [place for place in heard.places if place.pod["metadata"]["uid"] != uid]
-        verdict = self.judge.judge_pod(heard, pod, [node])[node]
-        cards = {each["index"] for each in json.loads(notes["vrampack.dev/allocation"])["cards"]}
+        self._judge_cards(reservation.pod, sent.version, node, cards)
+
+    def _judge_cards(self, pod: Pod, version: str, node: str, cards: Sequence[int]) -> None:
+        """Whether the pod in this version may take them. What is kept for others was found beside its earlier place, if it has one."""
+        verdict = self.judge.judge_pod(self._hear(), self._world.versions[pod.uid, version], [node])[node]
         if not verdict.allows(cards):
-            raise WrongAnswerError(f"a Binding of {get_name(pod)} to {node} takes cards {cards}; right is {verdict}")
+            raise WrongAnswerError(f"{pod} takes cards {cards} of {node}; right is {verdict}")
 
     def _note_written(self, _process: str, pod: Object) -> None:
         """No card has more than it has, and the pod is on the node that was asked for."""
