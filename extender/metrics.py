@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from vrampack.cards.reasons import UnfitReason
 from vrampack.http.metric_registry import MetricRegistry
-from vrampack.kube.client import FOREIGN_CODE, label_code
+from vrampack.kube.api_caller import FOREIGN_CODE, label_code
 
 BIND_RESULTS = (
     "ok",
@@ -243,7 +243,7 @@ class ExtenderMetrics:
         _add_build_info(registry, version)
 
     def observe_call(self, *, verb: str, resource: str, code: int, seconds: float) -> None:
-        """A finished call to the API server; a `vrampack.kube.client.CallObserver`."""
+        """A finished call to the API server; a `vrampack.kube.api_caller.CallObserver`."""
         self.api_requests.labels(verb, resource, label_code(code)).inc()
         if verb != "watch":
             self.api_seconds.labels(verb, resource).observe(seconds)

@@ -46,7 +46,7 @@ class DeniedCalls:
         api.add_observer(self.observe_call)
 
     def observe_call(self, *, verb: str, resource: str, code: int, seconds: float) -> None:  # noqa: ARG002 - the observer's shape
-        """A finished call; a `vrampack.kube.client.CallObserver`."""
+        """A finished call; a `vrampack.kube.api_caller.CallObserver`."""
         if (verb, resource) not in WATCHED_CALLS:
             return
         if code in DENIALS:

@@ -13,7 +13,8 @@ import msgspec
 from tests.simulation.loop import SimulatedLoop
 from vrampack.agent.cluster.pod_cache import RELIST_SPREAD_SECONDS, PodCache
 from vrampack.cards import well_known
-from vrampack.kube.client import Api, Resource
+from vrampack.kube.api_caller import Resource
+from vrampack.kube.client import Api
 from vrampack.kube.errors import ResourceExpiredError, UnreachableError
 from vrampack.kube.reflector import RECONNECT_SECONDS
 from vrampack.kube.watch_reader import ByteStream

@@ -19,7 +19,8 @@ from extender.state.sync import Freshness, NodeSink, PodSink, ProblemReporter
 from tests.kube.lease_server import LeaseServer
 from tests.support.scripted_readiness import ScriptedReadiness
 from vrampack.cards.pod import Pod
-from vrampack.kube.client import Api, Resource
+from vrampack.kube.api_caller import Resource
+from vrampack.kube.client import Api
 from vrampack.kube.credentials import Credentials
 from vrampack.kube.errors import RefusedError
 from vrampack.kube.list_page import MAX_OBJECT_BYTES

@@ -25,7 +25,7 @@ from tests.support.builders import UNIT_MIB, card_facts, ledger_pod
 from vrampack.cards.node import NodeFacts
 from vrampack.cards.profiles import PlacementSettings
 from vrampack.config.errors import SettingsError
-from vrampack.kube.client import Resource
+from vrampack.kube.api_caller import Resource
 from vrampack.kube.errors import RefusedError
 from vrampack.kube.objects import NamespaceObject, ObjectMeta
 

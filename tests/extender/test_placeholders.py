@@ -26,7 +26,7 @@ from tests.support.scripted_readiness import ScriptedReadiness
 from vrampack.cards import well_known
 from vrampack.cards.node import Share
 from vrampack.cards.records import Record
-from vrampack.kube.client import Resource
+from vrampack.kube.api_caller import Resource
 from vrampack.kube.errors import RefusedError
 from vrampack.kube.objects import NodeObject, PodObject, to_pod
 

@@ -10,7 +10,7 @@ from tests.fakes.faults import api_status
 from tests.kube.client_harness import ANNOTATIONS, SOON, ClientHarness
 from tests.support.manifest_builders import pod_manifest
 from tests.support.recorded_api_calls import open_api
-from vrampack.kube.client import FOREIGN_CODE
+from vrampack.kube.api_caller import FOREIGN_CODE
 from vrampack.kube.errors import NoAnswerError, RefusedError, ResourceExpiredError
 from vrampack.simulator.apiserver import ApiServer
 

@@ -10,7 +10,8 @@ import pytest
 from tests.fakes.upstream import FakeUpstream, http_reply
 from tests.kube.sinks import RecordingSink, run_reflector
 from tests.support.recorded_api_calls import RecordedApiCalls, open_api
-from vrampack.kube.client import FOREIGN_CODE, Api
+from vrampack.kube.api_caller import FOREIGN_CODE
+from vrampack.kube.client import Api
 from vrampack.kube.objects import PodObject
 
 

@@ -187,7 +187,7 @@ LEDGERS: Mapping[str, Mutation] = {
         f"{LEDGER}::test_forget_keeps_a_place_whose_binding_was_written",
     ),
     "a 404 about anything means that the pod is gone": Mutation(
-        "vrampack/kube/client.py",
+        "vrampack/kube/api_caller.py",
         'if error.subject != f"{resource}/{name}":',
         "if False:",
         f"{CLIENT}::test_a_pod_is_gone_only_if_the_api_server_says_so_of_this_pod",

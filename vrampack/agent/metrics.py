@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from vrampack.cards.node import CardFacts
 from vrampack.cards.units import MIB
 from vrampack.http.metric_registry import MetricRegistry
-from vrampack.kube.client import label_code
+from vrampack.kube.api_caller import label_code
 
 _START_BUCKETS = tuple(0.0005 * 2 ** (power / 2) for power in range(28))
 """Two for each of those: slow starts keep pods waiting, so their durations need finer buckets."""

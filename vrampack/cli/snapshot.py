@@ -17,7 +17,8 @@ from vrampack.cli.cluster_command import add_cluster_flags, open_api, run_cluste
 from vrampack.cli.explain.cluster import list_items
 from vrampack.cli.named_policy import load_named_policy
 from vrampack.cli.output import write_output
-from vrampack.kube.client import Api, Resource
+from vrampack.kube.api_caller import Resource
+from vrampack.kube.client import Api
 from vrampack.kube.decoding import UNDECODABLE
 from vrampack.kube.errors import NoAnswerError, ResourceExpiredError
 from vrampack.simulator.replay.anonymity import rename_objects

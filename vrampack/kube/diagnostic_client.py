@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from vrampack.kube.client import DEFAULT_TIMEOUT_SECONDS, Api, build_selector_query
+from vrampack.kube.api_caller import DEFAULT_TIMEOUT_SECONDS, build_selector_query
+from vrampack.kube.client import Api
 from vrampack.kube.list_page import build_page_query
 from vrampack.kube.reviews import review_access
 

@@ -17,7 +17,8 @@ from typing import Generic, Protocol
 
 import msgspec
 
-from vrampack.kube.client import Api, Resource
+from vrampack.kube.api_caller import Resource
+from vrampack.kube.client import Api
 from vrampack.kube.errors import NoAnswerError
 from vrampack.kube.list_page import MAX_OBJECT_BYTES, Item, ListPage, decode_page
 

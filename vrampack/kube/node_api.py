@@ -16,8 +16,9 @@ from typing import Literal
 
 import msgspec
 
+from vrampack.kube.api_caller import CallObserver
 from vrampack.kube.api_request import ApiRequest, build_path
-from vrampack.kube.client import Api, CallObserver
+from vrampack.kube.client import Api
 from vrampack.kube.credentials import Credentials
 from vrampack.kube.http_connection import StreamedReply
 from vrampack.kube.list_page import ListPage, decode_page

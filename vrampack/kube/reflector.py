@@ -26,7 +26,8 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from vrampack.kube.answers import limit_retry_after
-from vrampack.kube.client import Api, Resource
+from vrampack.kube.api_caller import Resource
+from vrampack.kube.client import Api
 from vrampack.kube.decoding import UNDECODABLE
 from vrampack.kube.errors import (
     BrokenWatchError,

@@ -19,7 +19,7 @@ from vrampack.cards.holding import Hold
 from vrampack.cli.explain.cluster import read_cluster
 from vrampack.cli.explain.main import MissingPodError, explain_pod
 from vrampack.cli.explain.schema import Explanation
-from vrampack.kube.client import Resource
+from vrampack.kube.api_caller import Resource
 
 PAGE = 3
 """Objects per page, so that small clusters have several."""

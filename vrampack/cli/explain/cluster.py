@@ -23,7 +23,8 @@ from vrampack.cards.records import Record
 from vrampack.cards.request import PodRequest
 from vrampack.cards.rules import NO_RULES, PlacementRules, assign_reserved_cards
 from vrampack.cli.explain.pod import ExplainedPod, PodSchedulingFields, build_explained_pod
-from vrampack.kube.client import Api, Resource
+from vrampack.kube.api_caller import Resource
+from vrampack.kube.client import Api
 from vrampack.kube.decoding import UNDECODABLE
 from vrampack.kube.errors import ResourceExpiredError
 from vrampack.kube.examined_objects import ExaminedNode, ExaminedPod
