@@ -273,7 +273,7 @@ class ClusterMachine(RuleBasedStateMachine):
         for each in self.ledger.places.list_reservations():
             rebuilt.assume(each.pod, each.node_name, each.allocation)
         for held in self.ledger.places.list_held_places():
-            rebuilt.hold_place(held.pod, held.node_name, held.allocation, held.score)
+            rebuilt.hold_place(held.pod, held.node_name, held.allocation, held.score, beside=NODES)
         assert cards_of(rebuilt) == cards_of(self.ledger)
 
     def make(self, ask: PodRequest) -> str:

@@ -24,4 +24,6 @@ def count_places(node: Node, request: CardRequest, wanted: int) -> int:
 def _count_on_card(card: Card, request: CardRequest, wanted: int) -> int:
     units = request.get_taken_units(card.units)
     by_units = card.free_units // units if units else wanted
-    return by_units if card.free_pods is None else min(by_units, card.free_pods)
+    if card.free_pods is None or request.rules is None:
+        return by_units
+    return min(by_units, card.free_pods)
