@@ -74,6 +74,7 @@ PROXIES = {
     "none": ({}, None),
     "one": ({"https_proxy": "http://proxy:3128"}, "http://proxy:3128"),
     "one for others": ({"http_proxy": "http://proxy:3128"}, None),
+    "not for this network": ({"https_proxy": "http://proxy:3128", "no_proxy": ".svc,no/network,10.0.0.0/8"}, None),
     "not for this host": ({"https_proxy": "http://proxy:3128", "no_proxy": "10.0.0.1,example.com"}, None),
 }
 

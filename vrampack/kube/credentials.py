@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -288,10 +289,24 @@ async def _load_kubeconfig(kubeconfig: Path, context: str | None) -> _LoadedKube
 
 def _apply_proxy(configuration: Configuration) -> Configuration:
     """Without a `proxy-url`, the proxy that the environment names."""
-    host = urlsplit(configuration.host)
-    if configuration.proxy is None and not proxy_bypass(host.hostname or ""):
-        configuration.proxy = getproxies().get(host.scheme)
+    host, proxies = urlsplit(configuration.host), getproxies()
+    is_direct = proxy_bypass(host.hostname or "") or _is_in_networks(host.hostname or "", proxies.get("no", ""))
+    if configuration.proxy is None and not is_direct:
+        configuration.proxy = proxies.get(host.scheme)
     return configuration
+
+
+def _is_in_networks(host: str, entries: str) -> bool:
+    """Whether the address is in a network of `NO_PROXY`, such as 10.96.0.0/12. kubectl reads these, `proxy_bypass` does not."""
+    return any(_contains(entry.strip(), host) for entry in entries.split(",") if "/" in entry)
+
+
+def _contains(network: str, address: str) -> bool:
+    """False if either is none."""
+    try:
+        return ip_address(address) in ip_network(network, strict=False)
+    except ValueError:
+        return False
 
 
 def _exists(kubeconfig: Path) -> bool:
