@@ -76,8 +76,8 @@ class NamedPlaces:
         self._schedulers = frozenset(settings.holds.schedulers)
         self._max_seconds = settings.holds.max_seconds
         self._stale_seconds = settings.deadlines.stale_seconds
-        self._expired: LRUCache[str, None] = LRUCache(MAX_RECENT)
-        """Pods whose hold has lasted too long: no nomination renews it."""
+        self._expired_at: LRUCache[str, float] = LRUCache(MAX_RECENT)
+        """By uid, when the pod's hold had lasted too long: no nomination that was there before renews it."""
         self._called_at = -inf
         """When filter was called last, for any pod."""
         self._attempts: TTLCache[str, Attempt] = TTLCache(MAX_RECENT, RECENT_SECONDS, timer=clock)
@@ -105,15 +105,23 @@ class NamedPlaces:
         for held in self._ledger.places.list_held_places():
             age, uid = self._ledger.get_age_seconds(held), held.pod.uid
             if age >= self._max_seconds:
-                self._expired[uid] = None
+                self._expired_at[uid] = self._clock()
                 self._ledger.release_held_places(uid, "expired")
             elif is_fresh and age >= self._stale_seconds and self._ledger.get_pod(uid) is None:
                 self._ledger.release_held_places(uid, "gone")
 
-    def restore_holds(self, engine: Engine) -> None:
-        """Hold the places of pods that a scheduler has nominated, as it does from 1.35 on while it waits, and that have none here."""
+    def restore_holds(self, engine: Engine, *, seen_since: float = -inf, but_uid: str = "") -> None:
+        """Hold the places of pods that a scheduler has nominated, as it does from 1.35 on while it waits, and that have none here.
+
+        Only where the nomination was first seen since then, and not for the pod `but_uid`.
+        """
         for pod in self._ledger.list_unbound_pods():
-            if pod.nominated_node and self._may_restore(pod) and pod.request is not None:
+            if (
+                pod.nominated_node
+                and pod.uid != but_uid
+                and self._may_restore(pod, seen_since)
+                and pod.request is not None
+            ):
                 scored = engine.evaluate_node(pod.nominated_node, pod.request, pod.uid)
                 if isinstance(scored, ScoredCards):
                     self.name_place(pod, pod.request, pod.nominated_node, scored)
@@ -123,7 +131,7 @@ class NamedPlaces:
 
         On other sets of nodes than that of `names` it may have places of the same attempt, which it keeps.
         """
-        self._restore_after_silence(engine)
+        self._restore_after_silence(engine, pod)
         self._end_group_before(pod)
         held, others = self._ledger.places.list_held_places_of(pod.uid), self._list_alternatives(pod, names)
         if self._may_bind_late(pod):
@@ -182,15 +190,18 @@ class NamedPlaces:
         later = [place.node_name for place in held if place.made_at > began_at]
         self._ledger.release_held_places(uid, "failed", beside=later)
 
-    def _restore_after_silence(self, engine: Engine) -> None:
+    def _restore_after_silence(self, engine: Engine, pod: Pod) -> None:
+        """A nomination from before another scheduler can have led is of an attempt here, which has failed: by preemption."""
         now = self._clock()
         if now - self._called_at >= SILENT_SECONDS:
-            self.restore_holds(engine)
+            self.restore_holds(engine, seen_since=self._called_at + SILENT_SECONDS, but_uid=pod.uid)
         self._called_at = now
 
-    def _may_restore(self, pod: Pod) -> bool:
-        is_known = bool(self._ledger.places.list_places_of(pod.uid)) or pod.uid in self._expired
-        return self._may_bind_late(pod) and not pod.is_gated and not is_known
+    def _may_restore(self, pod: Pod, seen_since: float) -> bool:
+        seen_at = self._ledger.nominations.get_seen_at(pod.uid)
+        if seen_at is None or seen_at < max(seen_since, self._expired_at.get(pod.uid, -inf)):
+            return False
+        return self._may_bind_late(pod) and not pod.is_gated and not self._ledger.places.list_places_of(pod.uid)
 
     def _end_group_before(self, pod: Pod) -> None:
         """The scheduler tries the pods of a group in one go: a pod of no group, or of another, shows that this has ended.

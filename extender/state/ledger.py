@@ -67,7 +67,7 @@ class Ledger:
         self._pods = KnownPods()
         self.places = Places()
         """Of pods that are not bound. Only the ledger changes them."""
-        self.nominations = Nominations()
+        self.nominations = Nominations(clock)
         """The nodes to which unbound pods are nominated."""
         self._changes = LedgerChanges()
         rules = LedgerRules(placement.rules, unit_mib=unit_mib)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, KeysView
+from collections.abc import Callable, Iterable, KeysView
 
 from extender.state.pods_by_node import PodsByNode
 from vrampack.cards.pod import Pod
@@ -12,8 +12,11 @@ from vrampack.cards.pod import Pod
 class Nominations:
     """Pod uids by node, and the priorities of the pods."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self._pods_by_node = PodsByNode()
+        self._seen_at: dict[str, float] = {}
+        """By uid, when the pod's nomination to the node that it has now was first seen."""
         self._priorities: Counter[int] = Counter()
 
     def list_nodes(self) -> KeysView[str]:
@@ -21,6 +24,10 @@ class Nominations:
 
     def list_on_node(self, name: str) -> Iterable[str]:
         return self._pods_by_node.list_pods(name)
+
+    def get_seen_at(self, uid: str) -> float | None:
+        """When the pod's nomination was first seen; None for a pod without one. One that ends and comes back is another."""
+        return self._seen_at.get(uid)
 
     def list_priorities(self) -> KeysView[int]:
         """The distinct priorities of all these pods."""
@@ -34,6 +41,14 @@ class Nominations:
         if pod is not None and (now := get_nomination(pod)):
             self._pods_by_node.add_pod(now, pod.uid)
             self._priorities[pod.priority] += 1
+        self._note_seen(known, pod)
+
+    def _note_seen(self, known: Pod | None, pod: Pod | None) -> None:
+        before, now = get_nomination(known), get_nomination(pod)
+        if known is not None and before != now:
+            self._seen_at.pop(known.uid, None)
+        if pod is not None and now:
+            self._seen_at.setdefault(pod.uid, self._clock())
 
 
 def get_nomination(pod: Pod | None) -> str:

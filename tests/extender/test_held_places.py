@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -207,12 +208,66 @@ def test_after_a_change_of_the_leader_a_nomination_is_held() -> None:
     desk = SchedulerHarness({"a": [15]})
     desk.add_pending_pod("urgent", units=10, priority=9)
     assert desk.filter_names("urgent", 10) == ["a"]
+    desk.seconds += SILENT_SECONDS
     late = replace(ledger_pod("late", units=10), nominated_node="a", may_bind_late=True, resource_version="5")
     desk.ledger.update_pod(late)
-    desk.seconds += SILENT_SECONDS - 1
-    assert desk.filter_names("urgent", 10) == ["a"], "a nomination after evictions looks the same"
-    desk.seconds += SILENT_SECONDS
     assert desk.filter_names("urgent", 10) == []
+    assert list_held(desk) == {"late": ("a", [0])}
+
+
+NOMINEE = replace(ledger_pod("late", units=10, version="6"), nominated_node="a", may_bind_late=True)
+QUIET = pytest.mark.parametrize("silence", [SILENT_SECONDS - 1, SILENT_SECONDS + 5])
+
+
+def nominate_for_preemption(silence: float) -> SchedulerHarness:
+    """A pod was refused and nominated to the node of its victim; no pod is asked about for so long, then the victim ends."""
+    desk = SchedulerHarness({"a": [15]})
+    desk.add_bound_pod("victim", "a", 10, leaving=True)
+    desk.ledger.update_pod(replace(NOMINEE, nominated_node="", resource_version="5"))
+    assert desk.filter_names("late", 10, spec=CLAIM, metadata={"resourceVersion": "5"}) == []
+    desk.ledger.update_pod(replace(NOMINEE, scheduler_name="vrampack", failed_attempt="no card"))
+    desk.seconds += silence
+    desk.ledger.remove_pod("victim")
+    return desk
+
+
+@QUIET
+def test_a_nominee_by_preemption_keeps_no_card_from_a_more_important_pod(silence: float) -> None:
+    desk = nominate_for_preemption(silence)
+    assert desk.filter_names("urgent", 10, spec={"priority": 100}) == ["a"]
+
+
+@QUIET
+async def test_a_nominee_by_preemption_is_activated_after_a_silence(silence: float) -> None:
+    desk = nominate_for_preemption(silence)
+    desk.filter_names("tiny", 16)
+    assert [each.pod.uid for each in await desk.parts.activator.choose_activations()] == ["late"]
+
+
+def test_for_the_pod_that_filter_is_called_for_no_nomination_is_held() -> None:
+    """Else news of its attempt would be taken for news of an earlier one."""
+    desk = SchedulerHarness({"a": [15]})
+    desk.filter_names("warm", 1)
+    desk.seconds += SILENT_SECONDS
+    desk.ledger.update_pod(replace(NOMINEE, resource_version="5"))
+    body = json.loads(desk.encode_call("late", 10, (), CLAIM, {"resourceVersion": "5"}))
+    body["Pod"]["status"] = {"nominatedNodeName": "a"}
+    desk.parts.verbs.filter(json.dumps(body).encode())
+    assert list_held(desk) == {"late": ("a", [0])}
+    desk.ledger.update_pod(replace(NOMINEE, nominated_node="", failed_attempt="volume"))
+    assert list_held(desk) == {}
+
+
+def test_a_nomination_that_comes_after_a_hold_has_expired_is_held() -> None:
+    """It is of another attempt."""
+    desk = SchedulerHarness({"a": [15]}, holds=HoldSettings(max_seconds=60))
+    hold(desk)
+    desk.seconds += 60
+    desk.parts.places.end_old_holds()
+    desk.seconds += 1
+    desk.ledger.update_pod(NOMINEE)
+    desk.seconds += SILENT_SECONDS
+    desk.filter_names("other", 10)
     assert list_held(desk) == {"late": ("a", [0])}
 
 
