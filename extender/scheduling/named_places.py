@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from itertools import groupby
 from math import inf
 from typing import NamedTuple
 
@@ -38,8 +37,12 @@ IN_VAIN_SECONDS = 5.0
 """How long too few pods of a group of Kubernetes may have places: the scheduler tries all of them in one go, hundreds in a second."""
 IN_VAIN_SECONDS_PER_MEMBER = 0.05
 """A call for one pod takes the scheduler some milliseconds, and more on a large cluster."""
-ALTERNATIVE_SECONDS = 30.0
-"""How long a pod of a group may have places on several sets of nodes. The scheduler chooses one set at once when it has tried all."""
+ALTERNATIVE_SECONDS = 2.0
+"""How long a pod of a group may have places on several sets of nodes after the last of them, and longer in a large group.
+
+The scheduler goes from set to set without a pause, and chooses one at once when it has tried all; a pod that waits longer then is
+nominated. A group that never starts is tried again and again, and must leave the other sets to others between its attempts.
+"""
 MAX_SCHEDULERS = 64
 MAX_WHOLE_GROUPS = 1024
 FAILING_SECONDS = 300.0
@@ -100,8 +103,7 @@ class NamedPlaces:
         """Also those of groups that fail for longer, and of pods that a fresh ledger would know by then if they existed."""
         self._end_groups_in_vain()
         is_fresh = not self._readiness.find_unready_reason()
-        for _, of_pod in groupby(self._ledger.places.list_held_places(), key=lambda place: place.pod.uid):
-            self._end_old_alternatives(list(of_pod))
+        self._end_old_alternatives()
         for held in self._ledger.places.list_held_places():
             age, uid = self._ledger.get_age_seconds(held), held.pod.uid
             if age >= self._max_seconds:
@@ -257,15 +259,16 @@ class NamedPlaces:
         recent = self._attempts.get(pod.uid)
         return recent is not None and recent.pod.failed_attempt == pod.failed_attempt
 
-    def _end_old_alternatives(self, held: Sequence[HeldPlace]) -> None:
-        """Of one pod: all but the place to which it is nominated, or else the latest."""
-        chosen = next((place for place in held if place.is_confirmed), held[-1])
-        kept = [
-            place.node_name
-            for place in held
-            if place is chosen or self._ledger.get_age_seconds(place) < ALTERNATIVE_SECONDS
-        ]
-        self._ledger.release_held_places(chosen.pod.uid, "expired", beside=kept)
+    def _end_old_alternatives(self) -> None:
+        """Of each pod all places but the one to which it is nominated, or else the latest."""
+        members: dict[GroupKey | None, int] = {}
+        for held in self._ledger.places.list_alternatives():
+            group, last = held[-1].pod.group, min(map(self._ledger.get_age_seconds, held))
+            if group not in members:
+                members[group] = 0 if group is None else len(self._ledger.list_group(group))
+            if last >= ALTERNATIVE_SECONDS + members[group] * IN_VAIN_SECONDS_PER_MEMBER:
+                chosen = next((place for place in held if place.is_confirmed), held[-1])
+                self._ledger.release_held_places(chosen.pod.uid, "expired", beside=[chosen.node_name])
 
     def _may_bind_late(self, pod: Pod) -> bool:
         return pod.may_bind_late or pod.scheduler_name in self._schedulers

@@ -170,6 +170,10 @@ class Places:
     def list_held_places(self) -> list[HeldPlace]:
         return [place for place in self if isinstance(place, HeldPlace)]
 
+    def list_alternatives(self) -> list[list[HeldPlace]]:
+        """The places of each pod that has several, all of them held."""
+        return [self.list_held_places_of(uid) for uid, places in self._by_pod.items() if len(places) > 1]
+
     def list_on_node(self, node_name: str) -> list[Place]:
         return [self._by_pod[uid][node_name] for uid in self._pods_by_node.list_pods(node_name)]
 

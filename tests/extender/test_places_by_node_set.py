@@ -136,10 +136,38 @@ def test_a_pod_that_is_refused_for_its_group_has_no_place_on_any_rack() -> None:
 def test_without_a_bind_only_the_last_place_outlives_the_attempt() -> None:
     desk = start_desk()
     try_on_racks(desk)
-    for seconds, racks in ((ALTERNATIVE_SECONDS - 1, ["a", "b"]), (1, ["b"]), (ALTERNATIVE_SECONDS, ["b"])):
+    for seconds, racks in ((ALTERNATIVE_SECONDS, ["a", "b"]), (1, ["b"]), (ALTERNATIVE_SECONDS, ["b"])):
         desk.seconds += seconds
         desk.parts.places.end_old_holds()
         assert list_held(desk) == {"m0": racks, "m1": racks}
+
+
+def test_the_places_on_the_first_rack_last_as_long_as_others_are_tried() -> None:
+    desk = start_desk()
+    for rack in "abc":
+        names = tuple(f"{rack}{number}" for number in range(2))
+        for name in names:
+            desk.put_node(node_facts(name, 16))
+            put_in_rack(desk, name, rack)
+        desk.seconds += ALTERNATIVE_SECONDS
+        desk.parts.places.end_old_holds()
+        try_on(desk, names, *MEMBERS)
+    assert list_held(desk) == {"m0": ["a", "b", "c"], "m1": ["a", "b", "c"]}
+
+
+def test_a_group_that_never_starts_leaves_a_rack_to_others() -> None:
+    """All its pods that ask for memory find places; another, which asks for none, does not. It is tried every 10 s."""
+    desk = start_desk()
+    desk.parts.groups.put_minimum(GROUP, len(MEMBERS) + 1)
+    desk.ledger.update_pod(replace(ledger_pod("launcher", version="1"), request=None, group=GROUP))
+    for _ in range(2):
+        try_on_racks(desk)
+        for name in MEMBERS:
+            failed = ledger_pod(name, units=9, version="2")
+            desk.ledger.update_pod(replace(failed, group=GROUP, may_bind_late=True, failed_attempt="x"))
+        desk.seconds += 10
+        desk.parts.places.end_old_holds()
+    assert desk.filter_names("other", 9) == list(RACKS["a"])
 
 
 NEWS = {
