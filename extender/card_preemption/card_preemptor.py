@@ -296,8 +296,17 @@ class CardPreemptor:
             await self._nominate(pod, plan.node_name)
 
     def _is_placed(self, pod: Pod, plan: CardPlan) -> bool:
-        """Whether its scheduler has a node for it. One that calls another extender shows that by its own nomination alone."""
-        return bool(self._ledger.places.list_places_of(pod.uid)) or pod.nominated_node not in ("", plan.node_name)
+        """Whether its scheduler has a node for it. One that calls another extender shows that by its own nomination alone.
+
+        If filter has refused the pod since, that nomination has come to nothing.
+        """
+        if self._ledger.places.list_places_of(pod.uid):
+            return True
+        seen_at = self._ledger.nominations.get_seen_at(pod.uid)
+        if seen_at is None or pod.nominated_node in ("", plan.node_name):
+            return False
+        refused_at = self._calls.get_refused_at(pod.uid)
+        return refused_at is None or refused_at <= seen_at
 
     def _has_ending_pods(self, plan: CardPlan) -> bool:
         if plan.victims:

@@ -42,6 +42,11 @@ class RefusedCalls:
         """Whether filter let no node pass for this pod when it was asked last."""
         return uid in self._calls
 
+    def get_refused_at(self, uid: str) -> float | None:
+        """When filter refused this pod last; None if it let a node pass since, or is not known to have been asked."""
+        call = self._calls.get(uid)
+        return None if call is None else call.refused_at
+
     def on_filter_called(self, scheduler_name: str) -> None:
         self._activator.on_filter_called(scheduler_name)
 

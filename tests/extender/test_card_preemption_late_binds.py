@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.extender.card_preemption_bench import (
+    URGENT,
     CardPreemptionBench,
     a_node,
     a_pod,
@@ -85,3 +86,20 @@ async def test_no_pod_is_evicted_for_one_that_waits_where_only_another_extender_
         await refuse_urgent(bench)
         await bench.pass_time(MINUTES)
         assert (len(bench.api.evicted), read_nomination(bench)) == (1, "m")
+
+
+async def test_a_nomination_elsewhere_that_comes_to_nothing_leaves_the_plan_its_time() -> None:
+    """Filter refuses the pod there too, again and again."""
+    victims = [a_pod(name, 4, node="n") for name in ("x0", "x1")]
+    others = [a_pod(f"{node}1", 8, node=node, card=1, priority=99) for node in "nm"]
+    full = a_pod("m0", 8, node="m", priority=99)
+    async with open_bench(a_node(), a_node("m"), *victims, *others, full, URGENT) as bench:
+        bench.api.on_eviction = lambda: nominate(bench, "m")
+        await refuse_urgent(bench)
+        bench.api.on_eviction = lambda: None
+        await bench.pass_time(15)
+        assert bench.filter_pod("urgent") == []
+        await bench.pass_time(2)
+        assert (len(bench.api.evicted), read_nomination(bench)) == (2, "n")
+        await bench.pass_time(MINUTES)
+        assert bench.count_results() == {"begun": 1, "in_vain": 1}
