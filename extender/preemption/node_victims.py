@@ -40,6 +40,6 @@ class NodeVictims:
             request=request,
             priority=pod.priority,
             leaving_uids=leaving_uids,
-            protected_uids=protected_uids,
+            protected_uids={*protected_uids, *self._ledger.places.list_undecided_on(name)},
             rules=self._ledger.placement.rules,
         )

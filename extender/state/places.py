@@ -177,6 +177,15 @@ class Places:
     def list_on_node(self, node_name: str) -> list[Place]:
         return [self._by_pod[uid][node_name] for uid in self._pods_by_node.list_pods(node_name)]
 
+    def list_undecided_on(self, node_name: str) -> list[str]:
+        """Pods with one of several held places here: no scheduler has them on this node before it has chosen a set of nodes."""
+        return [
+            uid
+            for uid in self._pods_by_node.list_pods(node_name)
+            if len(held := self._by_pod[uid]) > 1
+            and not (isinstance(place := held[node_name], HeldPlace) and place.is_confirmed)
+        ]
+
     def put_place(self, place: Place) -> None:
         """Add it, instead of the one that the pod has on this node; a reservation is the only place of its pod."""
         self._by_pod.setdefault(place.pod.uid, {})[place.node_name] = place

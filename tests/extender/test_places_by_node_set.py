@@ -170,6 +170,18 @@ def test_a_group_that_never_starts_leaves_a_rack_to_others() -> None:
     assert desk.filter_names("other", 9) == list(RACKS["a"])
 
 
+async def test_a_pod_with_places_on_several_racks_is_no_victim_before_one_is_chosen() -> None:
+    """The scheduler has it on none of these nodes, and refuses an answer that names such a pod."""
+    desk = start_desk()
+    try_on_racks(desk)
+    (place, other) = desk.ledger.places.list_held_places_of("m0")
+    proposal: dict[str, list[str]] = {place.node_name: [], other.node_name: []}
+    assert await desk.preempt("urgent", 10, proposal, priority=5) == {}
+    nominated = ledger_pod("m0", units=9, version="2")
+    desk.ledger.update_pod(replace(nominated, group=GROUP, may_bind_late=True, nominated_node=place.node_name))
+    assert await desk.preempt("urgent", 10, {place.node_name: []}, priority=5) == {place.node_name: ["m0"]}
+
+
 NEWS = {
     "nominated to one rack": ({"nominated_node": "a0"}, 1),
     "not placed, for some reason": ({"failed_attempt": "Unschedulable: too few"}, 0),
