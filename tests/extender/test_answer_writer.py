@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -115,6 +116,18 @@ async def test_room_that_no_call_has_seen_yet_is_not_denied() -> None:
     refuse(desk, "p", pod_request(20))
     desk.ledger.remove_pod("secret")
     assert await desk.tell_refused() == []
+
+
+async def test_calls_are_answered_while_a_pod_is_looked_at() -> None:
+    desk = start_desk(75)
+    refuse(desk, "p", pod_request(20))
+    desk.seconds += 2.0
+    looking = asyncio.create_task(desk.parts.answers.do_round())
+    await asyncio.sleep(0)
+    desk.ledger.remove_pod("secret")
+    assert desk.filter_names("q", 20) == ["a"]
+    await looking
+    assert list_told(desk) == []
 
 
 async def test_a_pod_is_told_again_only_for_another_kind_of_reason() -> None:
