@@ -2,6 +2,8 @@
 
     refused for 2 s --oldest first, two pods a second--> told --refused for another kind of reason, a minute later--> told again
 
+A pod that was never told comes before those that are told again, whose turns become rarer.
+
 The extender that the pod's scheduler calls is the one that writes. What it wrote stands on the pod, so neither a restart nor
 another extender writes it again. At a bind nothing is written: PodScheduled is True then, and the condition is of the past.
 
@@ -17,7 +19,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
-from cachetools import TTLCache
+from cachetools import LRUCache
 
 from extender.answers.refusal_text import describe_refusal
 from extender.answers.untold_pods import Refusal, UntoldPods
@@ -28,10 +30,12 @@ from extender.state.nominator import Nominator
 from extender.state.pod_client import PodClient
 from extender.state.sync import ReadinessCheck
 from policies.engine.engine import Engine
+from vrampack.backoff import Backoff
 from vrampack.cards.payment import describe_unpaid
 from vrampack.cards.pod import Pod
 from vrampack.cards.reasons import UnfitReason
 from vrampack.kube.errors import NoAnswerError, RefusedError
+from vrampack.kube.retry_backoff import extend_pause
 
 log = logging.getLogger(__name__)
 
@@ -40,14 +44,16 @@ PODS_PER_ROUND = 2
 """A condition and an event each: four writes a second at most."""
 PATIENCE_SECONDS = 2.0
 """Room that was just freed, or a preemption, takes less: those pods need no answer."""
-REPEAT_SECONDS = 60.0
-"""A pod whose reason goes back and forth is told once in this time."""
+REPEAT = Backoff(first_seconds=60.0, longest_seconds=900.0)
+"""Between two answers to one pod, whose reason may go back and forth, or whose write may fail each time."""
 RECENT_PODS_KEPT = 4096
 UNKNOWN_POD_SECONDS = 300.0
 """How long a refused pod may be unknown to the ledger: longer than the ledger may be stale."""
 CALL_SECONDS = 5.0
 PAUSE_SECONDS = 10.0
-"""After the API server did not take an answer."""
+"""After the API server took no answer to any pod."""
+PAUSING_STATUSES = frozenset({401, 429})
+"""No other pod can be told either."""
 POD_GONE_STATUSES = frozenset({404, 409, 422})
 
 _EVENTS = {
@@ -62,6 +68,13 @@ class RefusalAnswer(NamedTuple):
 
     reason: UnfitReason
     text: str
+
+
+class PodTurn(NamedTuple):
+    """A pod that was told, or could not be."""
+
+    times: int
+    next_at: float
 
 
 class AnswerWriter:
@@ -90,7 +103,7 @@ class AnswerWriter:
         self._clock = clock
         self._now = now
         self._untold = UntoldPods(clock)
-        self._recent: TTLCache[str, bool] = TTLCache(RECENT_PODS_KEPT, REPEAT_SECONDS, timer=clock)
+        self._turns: LRUCache[str, PodTurn] = LRUCache(RECENT_PODS_KEPT)
         self._paused_until = 0.0
 
     def note_refusal(self, pod: Pod, names: Collection[str], reason: UnfitReason, node_selector: str) -> None:
@@ -108,16 +121,22 @@ class AnswerWriter:
             await self.do_round()
 
     async def do_round(self) -> None:
-        """Tell the pods that were created first."""
+        """Tell the pods that were never told, those first that were created first, and then the others."""
         if not self._untold or self._clock() < self._paused_until or self._readiness.find_unready_reason():
             return
-        due = heapq.nsmallest(PODS_PER_ROUND, self._list_due(), key=lambda each: (each[0].created_at, each[0].uid))
+        due = heapq.nsmallest(PODS_PER_ROUND, self._list_due(), key=lambda each: self._rank_pod(each[0]))
         for pod, refusal in due:
-            self._untold.forget_pod(pod.uid)
             await self._prepare_pod(pod)
             answer = self._find_answer(pod, refusal)
             if answer is not None and answer.reason.condition_reason != pod.told_reason:
                 await self._tell_pod(pod, answer)
+            else:
+                self._untold.forget_pod(pod.uid)
+            if self._clock() < self._paused_until:
+                return
+
+    def _rank_pod(self, pod: Pod) -> tuple[bool, str, str]:
+        return bool(pod.told_reason) or pod.uid in self._turns, pod.created_at, pod.uid
 
     async def _prepare_pod(self, pod: Pod) -> None:
         """In slices, since few kinds of requests are kept: to look at all nodes for another one takes 100 ms of 5,000 nodes."""
@@ -138,13 +157,18 @@ class AnswerWriter:
                     self._untold.forget_pod(uid)
             elif not pod.is_waiting:
                 self._untold.forget_pod(uid)
-            elif now - refusal.refused_since >= PATIENCE_SECONDS and uid not in self._recent:
+            elif now >= refusal.refused_since + PATIENCE_SECONDS and now >= self._get_next_turn(uid):
                 yield pod, refusal
 
+    def _get_next_turn(self, uid: str) -> float:
+        turn = self._turns.get(uid)
+        return 0.0 if turn is None else turn.next_at
+
     def _find_answer(self, pod: Pod, refusal: Refusal) -> RefusalAnswer | None:
-        """As of now; None if a node would take the pod."""
+        """As of now; None if a node would take the pod, or took it."""
         request = pod.request
-        if request is None:
+        current = self._ledger.get_pod(pod.uid)
+        if request is None or current is None or not current.is_waiting:
             return None
         self._nominator.note_caller(pod)
         nearest = self._engine.find_nearest_node(refusal.names, request, pod.uid)
@@ -173,17 +197,34 @@ class AnswerWriter:
         return sum(node is not None and bool(node.cards) for node in nodes)
 
     async def _tell_pod(self, pod: Pod, answer: RefusalAnswer) -> None:
-        self._recent[pod.uid] = True
+        """A pod whose write failed is tried again at its next turn, and keeps no other pod from being told."""
         try:
             await self._pods.write_answer(
                 pod, answer.reason.condition_reason, answer.text, now=self._now(), deadline=self._clock() + CALL_SECONDS
             )
         except (RefusedError, NoAnswerError) as error:
-            if isinstance(error, RefusedError) and error.status in POD_GONE_STATUSES:
-                return
-            log.warning("answer not written pod=%s error=%s", pod, error)
-            self._paused_until = self._clock() + PAUSE_SECONDS
+            self._note_failure(pod, error)
             return
+        self._note_turn(pod)
+        self._untold.forget_pod(pod.uid)
         event = _EVENTS.get(answer.reason, EventReason.NOT_PLACED)
         self._events.record_changing_event(pod, event, answer.text, is_warning=True)
         log.info("refused pod told pod=%s reason=%s", pod, answer.reason.condition_reason)
+
+    def _note_failure(self, pod: Pod, error: RefusedError | NoAnswerError) -> None:
+        status = error.status if isinstance(error, RefusedError) else None
+        if status in POD_GONE_STATUSES:
+            self._untold.forget_pod(pod.uid)
+        else:
+            log.warning("answer not written pod=%s error=%s", pod, error)
+        if status is None or status in PAUSING_STATUSES:
+            self._paused_until = self._clock() + extend_pause(PAUSE_SECONDS, error)
+        if status not in PAUSING_STATUSES:
+            self._note_turn(pod)
+
+    def _note_turn(self, pod: Pod) -> None:
+        """Its next turn is later each time, unless it had none for long."""
+        last = self._turns.get(pod.uid)
+        now = self._clock()
+        times = 1 if last is None or now > last.next_at + REPEAT.longest_seconds else last.times + 1
+        self._turns[pod.uid] = PodTurn(times, now + REPEAT.compute_seconds(times))

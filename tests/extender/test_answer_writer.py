@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -130,6 +131,17 @@ async def test_calls_are_answered_while_a_pod_is_looked_at() -> None:
     assert list_told(desk) == []
 
 
+async def test_a_pod_that_is_bound_while_it_is_looked_at_is_told_nothing() -> None:
+    desk = start_desk(75)
+    refuse(desk, "p", pod_request(20))
+    desk.seconds += 2.0
+    looking = asyncio.create_task(desk.parts.answers.do_round())
+    await asyncio.sleep(0)
+    desk.ledger.update_pod(ledger_pod("p", units=20, node="t"))
+    await looking
+    assert list_told(desk) == []
+
+
 async def test_a_pod_is_told_again_only_for_another_kind_of_reason() -> None:
     """It says itself what it was told: another process tells it no more. Back and forth, it is told once a minute."""
     desk = start_desk(75)
@@ -176,21 +188,61 @@ async def test_bound_pods_are_told_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
-    [(RefusedError(404, "NotFound", "gone"), ["q"]), (NoAnswerError("silence"), []), (RefusedError(403, "", "no"), [])],
+    "error", [NoAnswerError("silence"), RefusedError(401, "", "who"), RefusedError(429, "", "later")]
 )
-async def test_an_api_server_that_takes_no_answer_is_left_alone_for_a_while(error: Exception, told: list[str]) -> None:
-    """A pod that is gone is no such failure."""
+async def test_an_api_server_that_takes_no_answer_is_left_alone_for_a_while(error: Exception) -> None:
+    """No other pod is told in that round either; later each pod is, also the one whose answer failed."""
     desk = start_desk(75)
     desk.api.condition_errors.append(error)
     refuse(desk, "p", pod_request(20))
-    await desk.tell_refused()
     refuse(desk, "q", pod_request(20))
     await desk.tell_refused()
-    assert [name for name, _ in list_told(desk)] == told
+    assert list_told(desk) == []
     desk.seconds += 10
     await desk.tell_refused()
+    assert "q" in dict(list_told(desk))
+    desk.seconds += 60
+    await desk.tell_refused()
+    assert sorted(dict(list_told(desk))) == ["p", "q"]
+
+
+@pytest.mark.parametrize("status", [404, 403])
+async def test_a_pod_that_cannot_be_written_keeps_no_other_from_being_told(status: int) -> None:
+    """It is tried again after a minute, if it is still there, and after those that were not tried yet."""
+    desk = start_desk(75)
+    desk.api.condition_errors.append(RefusedError(status, "", "no"))
+    for name in ("p", "q"):
+        refuse(desk, name, pod_request(20))
+    await desk.tell_refused()
     assert [name for name, _ in list_told(desk)] == ["q"]
+    desk.seconds += 60
+    for name in ("r", "s"):
+        refuse(desk, name, pod_request(20))
+    desk.seconds += 2
+    await desk.parts.answers.do_round()
+    assert [name for name, _ in list_told(desk)] == ["q", "r", "s"]
+    await desk.tell_refused()
+    assert ("p" in dict(list_told(desk))) == (status == 403)
+
+
+async def test_pods_that_are_told_again_come_last_and_ever_more_rarely() -> None:
+    desk = start_desk(75)
+    for number in range(2):
+        told = replace(ledger_pod(f"old{number}", units=20, created="a"), told_reason="CardUnhealthyOrCordoned")
+        desk.ledger.update_pod(told)
+        desk.filter_names(told.uid, 20)
+    refuse(desk, "young", pod_request(20))
+    desk.seconds += 2.0
+    await desk.parts.answers.do_round()
+    assert [name for name, _ in list_told(desk)] == ["young", "old0"]
+    times = []
+    for _ in range(400):
+        before = len(list_told(desk))
+        desk.filter_names("old0", 20)
+        await desk.parts.answers.do_round()
+        times += [desk.seconds] * [name for name, _ in list_told(desk)[before:]].count("old0")
+        desk.seconds += 5.0
+    assert [round(later - earlier) // 60 for earlier, later in pairwise(times)] == [2, 4, 8, 15]
 
 
 async def test_of_many_selectors_few_are_remembered() -> None:
