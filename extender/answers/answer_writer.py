@@ -150,7 +150,10 @@ class AnswerWriter:
 
     def _list_due(self) -> Iterator[tuple[Pod, Refusal]]:
         now = self._clock()
-        for uid, refusal in self._untold.list_refusals().items():
+        for uid in self._untold.list_uids():
+            refusal = self._untold.get_refusal(uid)
+            if refusal is None:
+                continue
             pod = self._ledger.get_pod(uid)
             if pod is None:
                 if now - refusal.refused_since > UNKNOWN_POD_SECONDS:
@@ -171,7 +174,8 @@ class AnswerWriter:
         if request is None or current is None or not current.is_waiting:
             return None
         self._nominator.note_caller(pod)
-        nearest = self._engine.find_nearest_node(refusal.names, request, pod.uid)
+        names = self._untold.list_names(refusal)
+        nearest = self._engine.find_nearest_node(names, request, pod.uid)
         if nearest is None:
             shortfall = self._group_fit.find_shortfall(pod)
             return None if shortfall is None else RefusalAnswer(UnfitReason.GROUP, str(shortfall))
@@ -186,7 +190,7 @@ class AnswerWriter:
             nearest,
             self._ledger.get_node(nearest.name),
             cards=self._engine.count_cards(),
-            skipped_nodes=self._count_skipped_nodes(refusal.names),
+            skipped_nodes=self._count_skipped_nodes(names),
             node_selector=refusal.node_selector,
             unit_mib=self._ledger.unit_mib,
         )

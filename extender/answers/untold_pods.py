@@ -6,21 +6,32 @@ call costs one comparison.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from itertools import compress
+from typing import NewType
+
+from cachetools import LRUCache
 
 from vrampack.cards.reasons import UnfitReason
 
 MAX_PODS = 8192
-MAX_NAME_SETS = 16
-"""Pods whose calls named the same nodes share the set of names. Each has thousands; few selectors are in use at a time."""
+MAX_SHARED_SETS = 16
+"""Calls that name the same nodes again, which a set finds faster than a number."""
+MAX_NODES = 65_536
+"""That were ever named: more than a cluster has, since nodes come and go."""
+
+PackedNames = NewType("PackedNames", int)
+"""A bit for each node: 5,000 nodes take 700 bytes, and a set of their names 300,000. So every pod has its own."""
+
+_DIGITS = bytes.maketrans(b"\0\1", b"01")
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """The last call of filter that let no node pass for one pod."""
 
-    names: frozenset[str]
+    packed_names: PackedNames
     """The nodes that its scheduler asked about."""
     node_selector: str
     refused_since: float
@@ -33,7 +44,7 @@ class UntoldPods:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._refusals: dict[str, Refusal] = {}
-        self._name_sets: dict[frozenset[str], frozenset[str]] = {}
+        self._node_names = NodeNumbers()
 
     def __len__(self) -> int:
         return len(self._refusals)
@@ -47,27 +58,54 @@ class UntoldPods:
                 self._refusals.pop(uid, None)
             return
         known = self._refusals.get(uid)
-        if known is not None and known.names is names:
-            return  # the usual case: an answer of the rejection cache, again
         if known is None and len(self._refusals) >= MAX_PODS:
             return
+        if self._node_names.is_full:
+            self._refusals.clear()
+            self._node_names = NodeNumbers()
+        packed = self._node_names.pack(names)
+        if known is not None and known.packed_names is packed:
+            return  # the usual case: an answer of the rejection cache, again
         since = self._clock() if known is None else known.refused_since
-        self._refusals[uid] = Refusal(self._share_names(names), node_selector, since)
+        self._refusals[uid] = Refusal(packed, node_selector, since)
 
     def forget_pod(self, uid: str) -> None:
         """It was told, or a node passed for it."""
         if self._refusals:
             self._refusals.pop(uid, None)
 
-    def list_refusals(self) -> Mapping[str, Refusal]:
-        return dict(self._refusals)
+    def list_uids(self) -> list[str]:
+        return list(self._refusals)
 
-    def _share_names(self, names: Collection[str]) -> frozenset[str]:
+    def get_refusal(self, uid: str) -> Refusal | None:
+        return self._refusals.get(uid)
+
+    def list_names(self, refusal: Refusal) -> frozenset[str]:
+        return self._node_names.unpack(refusal.packed_names)
+
+
+class NodeNumbers:
+    """A number for each name that was ever given."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, None] = {}
+        """In the order of their numbers."""
+        self._packed: LRUCache[frozenset[str], PackedNames] = LRUCache(MAX_SHARED_SETS)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._names) > MAX_NODES
+
+    def pack(self, names: Collection[str]) -> PackedNames:
+        """The same object for the same names, if they were among the last."""
         names = names if isinstance(names, frozenset) else frozenset(names)
-        shared = self._name_sets.get(names)
-        if shared is None:
-            if len(self._name_sets) >= MAX_NAME_SETS:
-                self._name_sets.clear()
-                self._refusals.clear()
-            shared = self._name_sets[names] = names
-        return shared
+        packed = self._packed.get(names)
+        if packed is None:
+            self._names.update(dict.fromkeys(names))
+            digits = bytes(map(names.__contains__, self._names)).translate(_DIGITS)
+            packed = self._packed[names] = PackedNames(int(digits[::-1] or b"0", 2))
+        return packed
+
+    def unpack(self, packed: PackedNames) -> frozenset[str]:
+        digits = reversed(format(packed, "b"))
+        return frozenset(compress(self._names, map(int, digits)))

@@ -208,10 +208,10 @@ class Verbs:
             response = self._build_filter_response(outcome)
             reasons = _count_reasons(outcome)
             nearest = find_nearest_reason(reasons)
-            self._note_refusal(scheduling_request, names, nearest)
+            rejection = CachedRejection(frozenset(names), generation, response.body, reasons, nearest)
+            self._note_refusal(scheduling_request, rejection.names, nearest)
             if key is not None and UnfitReason.NOT_SEEN.value not in outcome.unschedulable.values():
-                cached = CachedRejection(frozenset(names), generation, response.body, reasons, nearest)
-                self._rejections.put_rejection(key, cached)
+                self._rejections.put_rejection(key, rejection)
             return response
         self._answers.note_passed(uid)
         self._generations.pin_pod(uid, pod_request)

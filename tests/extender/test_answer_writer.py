@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from extender.answers.untold_pods import UntoldPods
 from extender.rule_settings import RuleSettings
 from tests.extender.scheduler_harness import SchedulerHarness
 from tests.support.builders import card_facts, ledger_pod, pod_request
 from vrampack.cards.node import NodeFacts
+from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import PodRequest
 from vrampack.kube.errors import NoAnswerError, RefusedError
 
@@ -245,10 +247,42 @@ async def test_pods_that_are_told_again_come_last_and_ever_more_rarely() -> None
     assert [round(later - earlier) // 60 for earlier, later in pairwise(times)] == [2, 4, 8, 15]
 
 
-async def test_of_many_selectors_few_are_remembered() -> None:
-    """Each set of nodes has thousands of names. Pods that are forgotten are noted when they are refused again."""
-    desk = SchedulerHarness({f"n{number:02}": [4] for number in range(20)}, rules=RuleSettings())
-    for number in range(17):
+async def test_pods_of_many_selectors_are_told() -> None:
+    """Each is refused seldom, and the others ask about other nodes meanwhile: it keeps its own, and its place in time."""
+    desk = SchedulerHarness({f"n{number:02}": [4] for number in range(40)}, rules=RuleSettings())
+    refuse(desk, "p00", pod_request(9), names=("n00", "n01"))
+    for number in range(1, 40):
         refuse(desk, f"p{number:02}", pod_request(9), names=(f"n{number:02}",))
-    await desk.tell_refused()
-    assert [name for name, _ in list_told(desk)] == ["p16"]
+    desk.seconds += 1.0
+    for _ in range(20):
+        await desk.tell_refused()
+    assert [name for name, _ in list_told(desk)] == [f"p{number:02}" for number in range(40)]
+    assert "the nearest node is n00" in str(desk.api.conditions[0][1]["message"])
+    assert "38 other nodes with cards were left out" in str(desk.api.conditions[0][1]["message"])
+
+
+def test_the_same_answer_again_is_found_by_its_names() -> None:
+    untold = UntoldPods(lambda: 0.0)
+    names = frozenset(f"n{number}" for number in range(100))
+    for _ in range(2):
+        untold.note_refusal("p", "", UnfitReason.NO_MEMORY, names, "")
+    untold.note_refusal("q", "", UnfitReason.NO_MEMORY, ["n7", "later"], "")
+    first, second = (untold.get_refusal(uid) for uid in ("p", "q"))
+    assert first is not None
+    assert second is not None
+    assert untold.list_names(first) == names
+    assert untold.list_names(second) == {"n7", "later"}
+    untold.note_refusal("p", "", UnfitReason.NO_MEMORY, names, "")
+    assert untold.get_refusal("p") is first
+
+
+def test_names_of_nodes_that_are_gone_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods that are forgotten are noted when they are refused again."""
+    monkeypatch.setattr("extender.answers.untold_pods.MAX_NODES", 2)
+    untold = UntoldPods(lambda: 0.0)
+    for number in range(4):
+        untold.note_refusal(f"p{number}", "", UnfitReason.NO_MEMORY, [f"n{number}"], "")
+    assert untold.list_uids() == ["p3"]
+    refusal = untold.get_refusal("p3")
+    assert refusal is not None
+    assert untold.list_names(refusal) == {"n3"}
