@@ -45,6 +45,15 @@ def list_told(desk: SchedulerHarness) -> list[tuple[str, object]]:
     return [(name, condition["reason"]) for name, condition in desk.api.conditions]
 
 
+async def begin_to_look(desk: SchedulerHarness) -> asyncio.Task[None]:
+    """The round has chosen its pods, and has to look at more nodes for the first one."""
+    desk.seconds += 2.0
+    looking = asyncio.create_task(desk.parts.answers.do_round())
+    for _ in range(2):
+        await asyncio.sleep(0)
+    return looking
+
+
 TEXTS: dict[str, tuple[PodRequest, tuple[str, ...], Json, str]] = {
     # of the A100, 80 - 75 = 5 are free; the T4 has 15 at all
     "too little is free": (
@@ -124,21 +133,36 @@ async def test_room_that_no_call_has_seen_yet_is_not_denied() -> None:
 async def test_calls_are_answered_while_a_pod_is_looked_at() -> None:
     desk = start_desk(75)
     refuse(desk, "p", pod_request(20))
-    desk.seconds += 2.0
-    looking = asyncio.create_task(desk.parts.answers.do_round())
-    await asyncio.sleep(0)
+    looking = await begin_to_look(desk)
     desk.ledger.remove_pod("secret")
     assert desk.filter_names("q", 20) == ["a"]
     await looking
     assert list_told(desk) == []
 
 
+async def test_calls_are_answered_while_thousands_of_refused_pods_are_looked_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The oldest of all are told, though they were refused last."""
+    desk = start_desk(75)
+    monkeypatch.setattr("extender.answers.answer_writer.PODS_PER_SLICE", 4)
+    count = 12
+    for number in range(count):
+        desk.ledger.update_pod(ledger_pod(f"p{number}", units=20, created=f"{count - number:04}"))
+        desk.filter_names(f"p{number}", 20)
+    desk.seconds += 2.0
+    looking = asyncio.create_task(desk.parts.answers.do_round())
+    for _ in range(3):
+        await asyncio.sleep(0)
+        assert not list_told(desk)
+    await looking
+    assert [name for name, _ in list_told(desk)] == [f"p{count - 1}", f"p{count - 2}"]
+
+
 async def test_a_pod_that_is_bound_while_it_is_looked_at_is_told_nothing() -> None:
     desk = start_desk(75)
     refuse(desk, "p", pod_request(20))
-    desk.seconds += 2.0
-    looking = asyncio.create_task(desk.parts.answers.do_round())
-    await asyncio.sleep(0)
+    looking = await begin_to_look(desk)
     desk.ledger.update_pod(ledger_pod("p", units=20, node="t"))
     await looking
     assert list_told(desk) == []
