@@ -32,7 +32,7 @@ from vrampack.cards.pod import Pod
 from vrampack.cards.well_known import PLACEHOLDER_NAMESPACE
 from vrampack.kube.answers import decode_answer
 from vrampack.kube.client import Api
-from vrampack.kube.errors import NoAnswerError, RefusedError
+from vrampack.kube.errors import NoAnswerError, RefusedError, UnsentError
 from vrampack.kube.examined_objects import ExaminedPod
 from vrampack.kube.node_filters import find_node_obstacle, sum_requests
 from vrampack.kube.node_reader import read_node_state
@@ -191,8 +191,7 @@ class Placeholders:
             placeholder = await self._build(shortage)
             if placeholder is None:
                 return
-            self._made_at.append(self._clock())
-            await self._api.create_pod(PLACEHOLDER_NAMESPACE, placeholder, timeout_seconds=CALL_SECONDS)
+            await self._create(shortage, placeholder)
         except (RefusedError, NoAnswerError) as error:
             self._note_failure(shortage.shape.name, error)
             return
@@ -201,6 +200,16 @@ class Placeholders:
         log.info("placeholder made name=%s pod=%s nodes=%d", shortage.shape.name, shortage.pod, len(shortage.nodes))
         text = f"the sums of {len(shortage.nodes)} nodes fit it and no card does: placeholder {shortage.shape.name} asks for a node"
         self._events.record_pod_event(shortage.pod, EventReason.NODE_ASKED_FOR, text, is_warning=False)
+
+    async def _create(self, shortage: CardShortage, placeholder: Json) -> None:
+        """Without an answer it may be there, so it counts. One that is refused does not, and makes no wait longer."""
+        self._made_at.append(self._clock())
+        try:
+            await self._api.create_pod(PLACEHOLDER_NAMESPACE, placeholder, timeout_seconds=CALL_SECONDS)
+        except (RefusedError, UnsentError):
+            self._made_at.pop()
+            self._put_off(shortage, made=self._count_made(shortage) - 1)
+            raise
 
     async def _build(self, shortage: CardShortage) -> Json | None:
         """None if the pod is bound or gone by now, if a new node may not do, or if an autoscaler adds one anyway."""
@@ -261,7 +270,7 @@ class Placeholders:
         return attempt.made if attempt is not None and attempt.pod_uid == shortage.pod.uid else 0
 
     def _put_off(self, shortage: CardShortage, *, made: int) -> None:
-        again_at = self._clock() + AGAIN.compute_seconds(made)
+        again_at = self._clock() + AGAIN.compute_seconds(max(1, made))
         self._attempts[shortage.shape.name] = _Attempt(shortage.pod.uid, again_at, made)
 
     def _note_failure(self, name: str, error: RefusedError | NoAnswerError) -> None:

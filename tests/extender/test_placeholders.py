@@ -183,6 +183,14 @@ async def test_after_a_refusal_nothing_is_tried_for_a_while() -> None:
     assert len(await world.at(SHORT_SECONDS + REFUSED_SECONDS)) == 1
 
 
+async def test_one_that_is_refused_is_not_counted_and_makes_no_wait_longer() -> None:
+    world = PlaceholderHarness(max_placeholders_per_hour=1)
+    world.api.refusals = 2
+    world.add_pod("a")
+    tries = [SHORT_SECONDS + number * AGAIN.first_seconds for number in range(3)]
+    assert len(await world.at(0.0, *tries)) == 1
+
+
 async def test_a_scheduler_that_asks_about_a_placeholder_gets_no_node_for_it() -> None:
     desk = SchedulerHarness({"n": [16]})
     spec = {"schedulerName": well_known.PLACEHOLDER_SCHEDULER}
