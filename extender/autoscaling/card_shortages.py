@@ -7,7 +7,7 @@ were empty: no node more helps a pod that is larger than any card.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -20,8 +20,10 @@ from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.pod import Pod
 from vrampack.cards.request import CardRequest
 
-MAX_SHAPES = 64
+MAX_SHORTAGES = 64
 """Of the pods that wait longest; the others come after them."""
+REMEMBERED_SHAPES = 64
+"""Of any more, which nodes they may use is found anew each time: of thousands it would fill the memory."""
 
 
 class PodShape(NamedTuple):
@@ -47,28 +49,42 @@ class CardShortage(NamedTuple):
 
 async def find_shortages(ledger: Ledger, rules: NodeRules) -> Mapping[str, CardShortage]:
     """By the names of their shapes. Other tasks run in between, so it is as right as the ledger was during the call."""
-    shortages = {}
-    for shape, pod in _list_shapes(ledger, rules).items():
-        if nodes := await _list_seeming(ledger, rules, shape):
+    shortages: dict[str, CardShortage] = {}
+    for count, (shape, pod) in enumerate(await _list_shapes(ledger, rules)):
+        if nodes := await _list_seeming(ledger, rules, shape, is_remembered=count < REMEMBERED_SHAPES):
             shortages[shape.name] = CardShortage(shape, pod, tuple(nodes))
+        if len(shortages) == MAX_SHORTAGES:
+            break
     return shortages
 
 
-def _list_shapes(ledger: Ledger, rules: NodeRules) -> Mapping[PodShape, Pod]:
-    """Each with its oldest pod. One card helps no group, and no new node has the cards that a pod names."""
-    shapes: dict[PodShape, Pod] = {}
-    for pod in sorted(ledger.list_unbound_pods(), key=lambda pod: (pod.created_at, pod.uid)):
-        key, request = rules.find_key(pod.uid), pod.request
-        if key is None or request is None or not (pod.is_waiting and pod.failed_attempt):
-            continue
-        if pod.group is None and not pod.node_to_keep and request.card_request.uuids is None:
-            shapes.setdefault(PodShape(request.card_request, request.asked_units, key), pod)
-        if len(shapes) == MAX_SHAPES:
-            break
-    return shapes
+async def _list_shapes(ledger: Ledger, rules: NodeRules) -> Sequence[tuple[PodShape, Pod]]:
+    """Each with its oldest pod, the oldest first."""
+    oldest: dict[PodShape, Pod] = {}
+    for count, pod in enumerate(ledger.list_unbound_pods(), start=1):
+        if count % VISITS_PER_SLICE == 0:
+            await asyncio.sleep(0)
+        shape = _find_shape(pod, rules)
+        if shape is not None and _get_age_key(pod) < _get_age_key(oldest.setdefault(shape, pod)):
+            oldest[shape] = pod
+    return sorted(oldest.items(), key=lambda item: _get_age_key(item[1]))
 
 
-async def _list_seeming(ledger: Ledger, rules: NodeRules, shape: PodShape) -> list[str]:
+def _find_shape(pod: Pod, rules: NodeRules) -> PodShape | None:
+    """None if no node is to be asked for: one card helps no group, and no new node has the cards that a pod names."""
+    key, request = rules.find_key(pod.uid), pod.request
+    if key is None or request is None or not (pod.is_waiting and pod.failed_attempt):
+        return None
+    if pod.group is not None or pod.node_to_keep or request.card_request.uuids is not None:
+        return None
+    return PodShape(request.card_request, request.asked_units, key)
+
+
+def _get_age_key(pod: Pod) -> tuple[str, str]:
+    return pod.created_at, pod.uid
+
+
+async def _list_seeming(ledger: Ledger, rules: NodeRules, shape: PodShape, *, is_remembered: bool) -> list[str]:
     """The nodes whose sums fit such a pod, and whose cards would if they were empty; none if one has a card for it now."""
     seeming = []
     for count, node in enumerate(ledger.list_nodes(), start=1):
@@ -76,7 +92,7 @@ async def _list_seeming(ledger: Ledger, rules: NodeRules, shape: PodShape) -> li
             await asyncio.sleep(0)
         unasked_units = ledger.nodes.get_unasked_units(node.name)
         fits_sum = unasked_units is None or unasked_units >= shape.asked_units
-        if not (fits_sum and rules.may_use(shape.rules, node.name)):
+        if not (fits_sum and rules.may_use(shape.rules, node.name, is_remembered=is_remembered)):
             continue
         cards = find_fitting_cards(node, shape.request)
         if not isinstance(cards, Unfit):

@@ -99,17 +99,20 @@ class NodeRules:
         """Pods with equal keys may use the same nodes."""
         return self._pods.get(uid)
 
-    def may_use(self, key: RuleKey | None, node_name: str) -> bool:
-        """False if either is unknown."""
+    def may_use(self, key: RuleKey | None, node_name: str, *, is_remembered: bool = True) -> bool:
+        """False if either is unknown. A verdict that is not remembered needs no memory."""
         node = self._nodes.get(node_name)
         if node is None or key is None:
             return False
         verdicts = self._verdicts[node_name]
-        if key not in verdicts:
+        verdict = verdicts.get(key)
+        if verdict is None:
             spec = _decode_spec(key)
-            verdicts[key] = spec is not None and not find_placement_obstacle(spec, node)
-            self._judged.add(key)
-        return verdicts[key]
+            verdict = spec is not None and not find_placement_obstacle(spec, node)
+            if is_remembered:
+                verdicts[key] = verdict
+                self._judged.add(key)
+        return verdict
 
     def has_new_node(self, key: RuleKey, since: str) -> bool:
         """Whether a node with an agent that such pods may use was made after this time, in the API server's form."""

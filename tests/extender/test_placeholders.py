@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 
+from extender.autoscaling.card_shortages import MAX_SHORTAGES
 from extender.autoscaling.placeholders import AGAIN, MAX_SECONDS, REFUSED_SECONDS, SHORT_SECONDS
 from extender.autoscaling.plan_pace import PLAN_INTERVAL_SECONDS
+from extender.autoscaling.stranded_nodes import VISITS_PER_SLICE
 from extender.scheduling.bind_outcome import PLACEHOLDER_REFUSAL
 from tests.extender.placeholder_harness import START, UNITS, UNSCHEDULABLE, Json, PlaceholderHarness
 from tests.extender.scheduler_harness import SchedulerHarness
@@ -51,6 +54,30 @@ async def test_for_no_other_pod_is_a_placeholder_made(fields: Json) -> None:
     world = PlaceholderHarness()
     world.add_pod("a", **fields)
     assert await world.at(0.0, SHORT_SECONDS) == []
+
+
+async def test_shapes_that_no_new_node_helps_keep_none_from_a_younger_one() -> None:
+    world = PlaceholderHarness()
+    for number in range(MAX_SHORTAGES):
+        world.add_pod(f"a{number}", nodeSelector={"pool": f"none-{number}"})
+    world.add_pod("b")
+    assert len(await world.at(0.0, SHORT_SECONDS)) == 1
+
+
+async def test_pods_are_sorted_into_shapes_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    yields: list[float] = []
+    real = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        yields.append(seconds)
+        await real(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    world = PlaceholderHarness()
+    for number in range(2 * VISITS_PER_SLICE):
+        world.add_pod(f"a{number}")
+    await world.at(0.0)
+    assert len(yields) == 2
 
 
 async def test_where_the_node_lacks_cpu_the_autoscaler_adds_one_by_itself() -> None:
