@@ -7,13 +7,13 @@ were empty: no node more helps a pod that is larger than any card.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
 import msgspec
 
-from extender.autoscaling.node_rules import NodeRules, RuleKey
+from extender.autoscaling.node_rules import NodeRules, RuleKey, may_use_new_node
 from extender.autoscaling.stranded_nodes import VISITS_PER_SLICE
 from extender.state.ledger import Ledger
 from vrampack.cards.fit import Unfit, find_fitting_cards
@@ -47,10 +47,17 @@ class CardShortage(NamedTuple):
     """Those whose sums fit."""
 
 
-async def find_shortages(ledger: Ledger, rules: NodeRules) -> Mapping[str, CardShortage]:
-    """By the names of their shapes. Other tasks run in between, so it is as right as the ledger was during the call."""
+async def find_shortages(
+    ledger: Ledger, rules: NodeRules, *, unusable_labels: Collection[str]
+) -> Mapping[str, CardShortage]:
+    """By the names of their shapes, without the pods whose rules name one of these labels of nodes.
+
+    Other tasks run in between, so it is as right as the ledger was during the call.
+    """
     shortages: dict[str, CardShortage] = {}
     for count, (shape, pod) in enumerate(await _list_shapes(ledger, rules)):
+        if not may_use_new_node(shape.rules, unusable_labels):
+            continue
         if nodes := await _list_seeming(ledger, rules, shape, is_remembered=count < REMEMBERED_SHAPES):
             shortages[shape.name] = CardShortage(shape, pod, tuple(nodes))
         if len(shortages) == MAX_SHORTAGES:

@@ -133,6 +133,12 @@ class NodeRules:
         return spec is not None and spec.names_its_node
 
 
+def may_use_new_node(key: RuleKey, unusable_labels: Collection[str]) -> bool:
+    """Whether a node that has yet to be made may do: the pod names no node, and its rules name none of these labels."""
+    spec = _decode_spec(key)
+    return spec is not None and not spec.names_its_node and spec.label_keys.isdisjoint(unusable_labels)
+
+
 def _has_agent(node: ExaminedNode) -> bool:
     return ENFORCEMENT in (node.metadata.labels or {})
 

@@ -18,6 +18,10 @@ from vrampack.kube.node_filters import CPU, Amounts
 Json = dict[str, Any]  # Any: an object of the API
 
 
+UNUSABLE_LABELS = {"karpenter": (ENFORCEMENT, HOSTNAME), "cluster-autoscaler": (HOSTNAME,)}
+"""By the setting: a pod whose own rules name one would contradict what its placeholder excludes, or be refused."""
+
+
 def exclude_agents() -> Json:
     """Excludes every node on which an agent runs. For Karpenter, which refuses pods with rules about host names."""
     return {"key": ENFORCEMENT, "operator": "DoesNotExist"}

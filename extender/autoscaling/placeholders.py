@@ -20,7 +20,13 @@ from typing import NamedTuple
 from extender.autoscaling.card_shortages import CardShortage, find_shortages
 from extender.autoscaling.node_marks import parse_time
 from extender.autoscaling.node_rules import NodeRules
-from extender.autoscaling.placeholder_pods import Json, build_placeholder, exclude_agents, exclude_hosts
+from extender.autoscaling.placeholder_pods import (
+    UNUSABLE_LABELS,
+    Json,
+    build_placeholder,
+    exclude_agents,
+    exclude_hosts,
+)
 from extender.autoscaling.plan_pace import compute_pause
 from extender.autoscaling.write_turn import WriteTurn
 from extender.events import EventReason, ExtenderEventRecorder
@@ -160,7 +166,9 @@ class Placeholders:
             self._shortages = {}
         elif now >= self._next_plan_at:
             began = self._cpu_clock()
-            self._shortages = await find_shortages(self._ledger, self._rules)
+            self._shortages = await find_shortages(
+                self._ledger, self._rules, unusable_labels=UNUSABLE_LABELS[self._settings.placeholders]
+            )
             self._next_plan_at = self._clock() + compute_pause(self._cpu_clock() - began)
         self._short_since = {name: self._short_since.get(name, now) for name in self._shortages}
         self._attempts = {

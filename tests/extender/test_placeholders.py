@@ -8,6 +8,7 @@ import json
 import pytest
 
 from extender.autoscaling.card_shortages import MAX_SHORTAGES
+from extender.autoscaling.node_rules import HOSTNAME
 from extender.autoscaling.placeholders import AGAIN, MAX_SECONDS, REFUSED_SECONDS, SHORT_SECONDS
 from extender.autoscaling.plan_pace import PLAN_INTERVAL_SECONDS
 from extender.autoscaling.stranded_nodes import VISITS_PER_SLICE
@@ -36,6 +37,10 @@ async def test_a_pod_that_sums_fit_and_no_card_gets_a_placeholder_after_a_while(
     assert UNSCHEDULABLE[0].items() <= world.api.placeholders[name]["status"]["conditions"][0].items()
 
 
+def require(*terms: Json) -> Json:
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+
+
 OTHERS: dict[str, Json] = {
     "its scheduler has not said that it fits nowhere": {"failed": False},
     "larger than the sum of any node": {"units": 17},
@@ -44,6 +49,13 @@ OTHERS: dict[str, Json] = {
     "of a group": {"metadata": {"labels": {"scheduling.x-k8s.io/pod-group": "g"}}},
     "gated": {"schedulingGates": [{"name": "g"}]},
     "depends on other pods": {"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]},
+    "names its node": {
+        "affinity": require({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]})
+    },
+    "names a label that no new node may have": {"nodeSelector": {well_known.ENFORCEMENT: "native"}},
+    "names the host": {
+        "affinity": require({"matchExpressions": [{"key": HOSTNAME, "operator": "NotIn", "values": ["m"]}]})
+    },
     "may not use the node": {"nodeSelector": {"pool": "other"}},
     "fits a card": {"units": 8},
 }
@@ -191,10 +203,10 @@ async def test_the_cluster_autoscaler_is_told_the_names_of_the_hosts_whose_sums_
 
 async def test_each_term_of_a_pods_own_affinity_excludes_the_nodes_of_today() -> None:
     zone = {"key": "zone", "operator": "In", "values": ["a"]}
-    own = {"nodeSelectorTerms": [{"matchExpressions": [zone]}, {"matchExpressions": [zone, zone]}]}
+    own = require({"matchExpressions": [zone]}, {"matchExpressions": [zone, zone]})
     world = PlaceholderHarness()
     world.show_agent("n", zone="a")
-    world.add_pod("a", affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": own}})
+    world.add_pod("a", affinity=own)
     (name,) = await world.at(0.0, SHORT_SECONDS)
     (agent,) = AGENT["matchExpressions"]
     terms = [{"matchExpressions": [zone, agent]}, {"matchExpressions": [zone, zone, agent]}]

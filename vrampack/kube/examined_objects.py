@@ -115,6 +115,12 @@ class ExaminedPodSpec(LocalPodSpec, frozen=True, rename="camel"):
         return None if affinity is None else affinity.required
 
     @property
+    def label_keys(self) -> set[str]:
+        """The labels of nodes that its selector and its required node affinity name."""
+        terms = (None if self.required_nodes is None else self.required_nodes.node_selector_terms) or ()
+        return {*(self.node_selector or ()), *(each.key for term in terms for each in term.match_expressions or ())}
+
+    @property
     def names_its_node(self) -> bool:
         """Whether it may be on one node only, which it names, like the pods of a DaemonSet."""
         terms = None if self.required_nodes is None else self.required_nodes.node_selector_terms
