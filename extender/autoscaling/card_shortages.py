@@ -41,8 +41,8 @@ class CardShortage(NamedTuple):
     """Of one shape."""
 
     shape: PodShape
-    pod: Pod
-    """The one that has waited longest."""
+    pods: Mapping[str, Pod]
+    """By uid."""
     nodes: tuple[str, ...]
     """Those whose sums fit."""
 
@@ -55,26 +55,27 @@ async def find_shortages(
     Other tasks run in between, so it is as right as the ledger was during the call.
     """
     shortages: dict[str, CardShortage] = {}
-    for count, (shape, pod) in enumerate(await _list_shapes(ledger, rules)):
+    for count, (shape, pods) in enumerate(await _list_shapes(ledger, rules)):
         if not may_use_new_node(shape.rules, unusable_labels):
             continue
         if nodes := await _list_seeming(ledger, rules, shape, is_remembered=count < REMEMBERED_SHAPES):
-            shortages[shape.name] = CardShortage(shape, pod, tuple(nodes))
+            shortages[shape.name] = CardShortage(shape, pods, tuple(nodes))
         if len(shortages) == MAX_SHORTAGES:
             break
     return shortages
 
 
-async def _list_shapes(ledger: Ledger, rules: NodeRules) -> Sequence[tuple[PodShape, Pod]]:
-    """Each with its oldest pod, the oldest first."""
-    oldest: dict[PodShape, Pod] = {}
+async def _list_shapes(ledger: Ledger, rules: NodeRules) -> Sequence[tuple[PodShape, Mapping[str, Pod]]]:
+    """Each with its pods, by uid; first the shape of the pod that has waited longest."""
+    shapes: dict[PodShape, dict[str, Pod]] = {}
+    first: dict[PodShape, tuple[str, str]] = {}
     for count, pod in enumerate(ledger.list_unbound_pods(), start=1):
         if count % VISITS_PER_SLICE == 0:
             await asyncio.sleep(0)
-        shape = _find_shape(pod, rules)
-        if shape is not None and _get_age_key(pod) < _get_age_key(oldest.setdefault(shape, pod)):
-            oldest[shape] = pod
-    return sorted(oldest.items(), key=lambda item: _get_age_key(item[1]))
+        if shape := _find_shape(pod, rules):
+            shapes.setdefault(shape, {})[pod.uid] = pod
+            first[shape] = min(first.get(shape, get_age_key(pod)), get_age_key(pod))
+    return sorted(shapes.items(), key=lambda item: first[item[0]])
 
 
 def _find_shape(pod: Pod, rules: NodeRules) -> PodShape | None:
@@ -87,7 +88,8 @@ def _find_shape(pod: Pod, rules: NodeRules) -> PodShape | None:
     return PodShape(request.card_request, request.asked_units, key)
 
 
-def _get_age_key(pod: Pod) -> tuple[str, str]:
+def get_age_key(pod: Pod) -> tuple[str, str]:
+    """The pod that has waited longest comes first by it."""
     return pod.created_at, pod.uid
 
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from extender.autoscaling.card_shortages import CardShortage, find_shortages
+from extender.autoscaling.card_shortages import CardShortage, find_shortages, get_age_key
 from extender.autoscaling.node_marks import parse_time
 from extender.autoscaling.node_rules import NodeRules
 from extender.autoscaling.placeholder_pods import (
@@ -59,6 +59,8 @@ MAX_CHECKED_NODES = 16
 """For each a node and its pods are read."""
 REFUSED_SECONDS = 5.0
 """After a refusal, which the next try may get as well: the right may be missing."""
+LOOK_INTERVAL_SECONDS = 2.0
+"""Between two pods that are read, each with its nodes."""
 AGAIN = Backoff(first_seconds=300.0, longest_seconds=3600.0)
 MESSAGE = "no node: the sums of some fit such pods, and no card does (docs/autoscalers.md)"
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": MESSAGE}
@@ -69,11 +71,20 @@ class _Attempt(NamedTuple):
     """The last placeholder of a shape."""
 
     pod_uid: str
-    """The first pod of the shape then. When it is bound, a node has helped."""
+    """The pod that it was made for. When it is bound, a node has helped."""
     again_at: float
-    """When there may be another one for this pod."""
+    """When there may be another one while this pod waits."""
     made: int
-    """How many have been made for it."""
+    """How many have been made meanwhile."""
+
+
+class _Look(NamedTuple):
+    """What is known of a pod that was read."""
+
+    again_at: float = 0.0
+    """Until then it is another one's turn."""
+    times: int = 0
+    """It was read so often."""
 
 
 class Placeholders:
@@ -113,6 +124,9 @@ class Placeholders:
         """In the last hour. A restart forgets them."""
         self._attempts: dict[str, _Attempt] = {}
         """By shape."""
+        self._looks: dict[str, _Look] = {}
+        """By uid of the pod."""
+        self._next_look_at = 0.0
         self._refused_until = 0.0
 
     def update_pod(self, pod: Pod, spec: PodSpec) -> None:  # noqa: ARG002 - the shape of a watcher
@@ -152,10 +166,7 @@ class Placeholders:
                 await self._delete(pod, result)
             elif not pod.failed_attempt and self._may_write():
                 await self._mark(pod)
-        standing = {pod.name for pod in self._standing.values()}
-        for name, shortage in self._shortages.items():
-            if name not in standing and self._may_make(name, shortage) and self._may_write():
-                await self._make(shortage)
+        await self._make_next()
 
     def _may_write(self) -> bool:
         return self._clock() >= self._refused_until and self._turn.may_write()
@@ -174,6 +185,7 @@ class Placeholders:
         self._attempts = {
             name: each for name, each in self._attempts.items() if name in self._shortages or each.again_at > now
         }
+        self._looks = {uid: each for uid, each in self._looks.items() if each.again_at > now - HOUR_SECONDS}
 
     def _find_end(self, pod: Pod) -> str:
         """Why the placeholder has to go; empty if it may stay."""
@@ -188,40 +200,66 @@ class Placeholders:
         now = self._clock()
         while self._made_at and self._made_at[0] <= now - HOUR_SECONDS:
             self._made_at.popleft()
-        attempt = self._attempts.get(name)
-        again_at = 0.0 if attempt is None or attempt.pod_uid != shortage.pod.uid else attempt.again_at
+        attempt = self._find_attempt(shortage)
+        again_at = 0.0 if attempt is None else attempt.again_at
         is_due = now >= max(again_at, self._short_since[name] + SHORT_SECONDS)
         return is_due and len(self._made_at) < self._settings.max_placeholders_per_hour
 
-    async def _make(self, shortage: CardShortage) -> None:
-        self._put_off(shortage, made=self._count_made(shortage) + 1)
+    async def _make_next(self) -> None:
+        """For one pod at most: reading its nodes takes a while."""
+        if self._clock() < self._next_look_at:
+            return
+        standing = {pod.name for pod in self._standing.values()}
+        due = [each for name, each in self._shortages.items() if name not in standing and self._may_make(name, each)]
+        if (choice := self._choose(due)) and self._may_write():
+            await self._make(*choice)
+
+    def _choose(self, due: Sequence[CardShortage]) -> tuple[CardShortage, Pod] | None:
+        """The pod that has waited longest of those that were never read; then the one whose look is the longest ago."""
+        now = self._clock()
+        choices = [
+            (look.again_at, get_age_key(pod), number)
+            for number, shortage in enumerate(due)
+            for pod in shortage.pods.values()
+            if (look := self._looks.get(pod.uid, _Look())).again_at <= now
+        ]
+        if not choices:
+            return None
+        _, (_, uid), number = min(choices)
+        return due[number], due[number].pods[uid]
+
+    async def _make(self, shortage: CardShortage, pod: Pod) -> None:
+        self._next_look_at = self._clock() + LOOK_INTERVAL_SECONDS
+        looks = self._looks.get(pod.uid, _Look()).times
+        self._looks[pod.uid] = _Look(self._clock() + AGAIN.first_seconds, looks + 1)
         try:
-            placeholder = await self._build(shortage)
+            placeholder = await self._build(shortage, pod, looks)
             if placeholder is None:
                 return
-            await self._create(shortage, placeholder)
+            await self._create(shortage, pod, placeholder)
         except (RefusedError, NoAnswerError) as error:
             self._note_failure(shortage.shape.name, error)
             return
         self._turn.note_success()
         self._results.labels("made").inc()
-        log.info("placeholder made name=%s pod=%s nodes=%d", shortage.shape.name, shortage.pod, len(shortage.nodes))
+        log.info("placeholder made name=%s pod=%s nodes=%d", shortage.shape.name, pod, len(shortage.nodes))
         text = f"the sums of {len(shortage.nodes)} nodes fit it and no card does: placeholder {shortage.shape.name} asks for a node"
-        self._events.record_pod_event(shortage.pod, EventReason.NODE_ASKED_FOR, text, is_warning=False)
+        self._events.record_pod_event(pod, EventReason.NODE_ASKED_FOR, text, is_warning=False)
 
-    async def _create(self, shortage: CardShortage, placeholder: Json) -> None:
+    async def _create(self, shortage: CardShortage, pod: Pod, placeholder: Json) -> None:
         """Without an answer it may be there, so it counts. One that is refused does not, and makes no wait longer."""
+        made = self._count_made(shortage)
+        self._put_off(shortage, pod.uid, made=made + 1)
         self._made_at.append(self._clock())
         try:
             await self._api.create_pod(PLACEHOLDER_NAMESPACE, placeholder, timeout_seconds=CALL_SECONDS)
         except (RefusedError, UnsentError):
             self._made_at.pop()
-            self._put_off(shortage, made=self._count_made(shortage) - 1)
+            self._put_off(shortage, pod.uid, made=made)
             raise
 
-    async def _build(self, shortage: CardShortage) -> Json | None:
+    async def _build(self, shortage: CardShortage, pod: Pod, looks: int) -> Json | None:
         """None if the pod is bound or gone by now, if a new node may not do, or if an autoscaler adds one anyway."""
-        pod = shortage.pod
         body = await self._api.get_pod_bytes(pod.namespace, pod.name, timeout_seconds=CALL_SECONDS)
         if body is None:
             return None
@@ -230,17 +268,17 @@ class Placeholders:
             return None
         if seen.spec.depends_on_other_pods or seen.spec.has_resource_claims:
             return None
-        if not await self._fits_by_sums(seen, shortage):
+        if not await self._fits_by_sums(seen, shortage.nodes, looks):
             return None
         is_karpenter = self._settings.placeholders == "karpenter"
         hostnames = [self._rules.get_hostname(name) for name in shortage.nodes]
         exclusion = exclude_agents() if is_karpenter else exclude_hosts(hostnames)
         return build_placeholder(shortage.shape, sum_requests(seen.spec), exclusion)
 
-    async def _fits_by_sums(self, pod: ExaminedPod, shortage: CardShortage) -> bool:
+    async def _fits_by_sums(self, pod: ExaminedPod, nodes: Sequence[str], looks: int) -> bool:
         """Whether some node passes the scheduler's own filters, CPU and main memory included, of those that are looked at this time."""
-        first = (self._count_made(shortage) - 1) * MAX_CHECKED_NODES % len(shortage.nodes)
-        for name in shortage.nodes[first : first + MAX_CHECKED_NODES]:
+        first = looks * MAX_CHECKED_NODES % len(nodes)
+        for name in nodes[first : first + MAX_CHECKED_NODES]:
             state = await read_node_state(self._api, name)
             if state is not None and not find_node_obstacle(pod, state.node, state.pods):
                 return True
@@ -261,7 +299,9 @@ class Placeholders:
     async def _delete(self, pod: Pod, result: str) -> None:
         shortage = self._shortages.get(pod.name)
         if shortage is not None:
-            self._put_off(shortage, made=max(1, self._count_made(shortage)))
+            attempt = self._find_attempt(shortage)
+            uid = min(shortage.pods.values(), key=get_age_key).uid if attempt is None else attempt.pod_uid
+            self._put_off(shortage, uid, made=max(1, self._count_made(shortage)))
         try:
             await self._api.delete_pod(pod.namespace, pod.name, pod.uid, timeout_seconds=CALL_SECONDS)
         except (RefusedError, NoAnswerError) as error:
@@ -272,14 +312,18 @@ class Placeholders:
         self._results.labels(result).inc()
         log.info("placeholder deleted name=%s result=%s", pod.name, result)
 
-    def _count_made(self, shortage: CardShortage) -> int:
-        """For the first pod of the shape."""
+    def _find_attempt(self, shortage: CardShortage) -> _Attempt | None:
+        """The last one, if the pod that it was made for still waits."""
         attempt = self._attempts.get(shortage.shape.name)
-        return attempt.made if attempt is not None and attempt.pod_uid == shortage.pod.uid else 0
+        return attempt if attempt is not None and attempt.pod_uid in shortage.pods else None
 
-    def _put_off(self, shortage: CardShortage, *, made: int) -> None:
+    def _count_made(self, shortage: CardShortage) -> int:
+        attempt = self._find_attempt(shortage)
+        return 0 if attempt is None else attempt.made
+
+    def _put_off(self, shortage: CardShortage, pod_uid: str, *, made: int) -> None:
         again_at = self._clock() + AGAIN.compute_seconds(max(1, made))
-        self._attempts[shortage.shape.name] = _Attempt(shortage.pod.uid, again_at, made)
+        self._attempts[shortage.shape.name] = _Attempt(pod_uid, again_at, made)
 
     def _note_failure(self, name: str, error: RefusedError | NoAnswerError) -> None:
         self._results.labels("failed").inc()

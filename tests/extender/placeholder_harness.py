@@ -126,7 +126,7 @@ class PlaceholderHarness:
 
     def add_pod(self, name: str, units: int = UNITS, *, failed: bool = True, **fields: Json) -> None:
         """A pod that a scheduler could not place."""
-        quantities = {well_known.MEMORY_RESOURCE: str(units), "cpu": "1500m"}
+        quantities = {well_known.MEMORY_RESOURCE: str(units), "cpu": fields.pop("cpu", "1500m")}
         spec = {"containers": [{"name": "main", "resources": {"limits": quantities, "requests": quantities}}]}
         metadata = {"name": name, "namespace": "default", "uid": name, "creationTimestamp": self._stamp()}
         metadata |= fields.pop("metadata", {})

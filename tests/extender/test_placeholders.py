@@ -9,7 +9,7 @@ import pytest
 
 from extender.autoscaling.card_shortages import MAX_SHORTAGES
 from extender.autoscaling.node_rules import HOSTNAME
-from extender.autoscaling.placeholders import AGAIN, MAX_SECONDS, REFUSED_SECONDS, SHORT_SECONDS
+from extender.autoscaling.placeholders import AGAIN, LOOK_INTERVAL_SECONDS, MAX_SECONDS, REFUSED_SECONDS, SHORT_SECONDS
 from extender.autoscaling.plan_pace import PLAN_INTERVAL_SECONDS
 from extender.autoscaling.stranded_nodes import VISITS_PER_SLICE
 from extender.scheduling.bind_outcome import PLACEHOLDER_REFUSAL
@@ -99,6 +99,24 @@ async def test_where_the_node_lacks_cpu_the_autoscaler_adds_one_by_itself() -> N
     assert await world.at(0.0, SHORT_SECONDS) == []
     world.api.nodes["n"]["status"]["allocatable"]["cpu"] = "2"
     assert len(await world.at(SHORT_SECONDS + AGAIN.first_seconds)) == 1
+
+
+GETTING_NONE: dict[str, Json] = {
+    "depends on other pods": {"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]},
+    "claims resources": {"resourceClaims": [{"name": "x", "resourceClaimName": "x"}]},
+    "lacks CPU": {"cpu": "1000"},
+}
+
+
+@pytest.mark.parametrize("fields", GETTING_NONE.values(), ids=GETTING_NONE)
+async def test_pods_that_can_get_none_keep_none_from_a_younger_one_of_their_shape(fields: Json) -> None:
+    world = PlaceholderHarness()
+    for name in ("a", "b"):
+        world.add_pod(name, **fields)
+    world.add_pod("c")
+    looks = [SHORT_SECONDS + number * LOOK_INTERVAL_SECONDS for number in range(3)]
+    assert await world.at(0.0, *looks[:2]) == []
+    assert len(await world.at(looks[2])) == 1
 
 
 async def test_pods_of_one_shape_have_one_placeholder_which_goes_with_the_last_of_them() -> None:
