@@ -6,10 +6,9 @@ were empty: no node more helps a pod that is larger than any card.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from hashlib import sha256
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -24,6 +23,9 @@ MAX_SHORTAGES = 64
 """Of the pods that wait longest; the others come after them."""
 REMEMBERED_SHAPES = 64
 """Of any more, which nodes they may use is found anew each time: of thousands it would fill the memory."""
+
+Pause: TypeAlias = Callable[[], Awaitable[None]]
+"""Lets other tasks run."""
 
 
 class PodShape(NamedTuple):
@@ -48,30 +50,30 @@ class CardShortage(NamedTuple):
 
 
 async def find_shortages(
-    ledger: Ledger, rules: NodeRules, *, unusable_labels: Collection[str]
+    ledger: Ledger, rules: NodeRules, pause: Pause, *, unusable_labels: Collection[str]
 ) -> Mapping[str, CardShortage]:
     """By the names of their shapes, without the pods whose rules name one of these labels of nodes.
 
-    Other tasks run in between, so it is as right as the ledger was during the call.
+    Other tasks run in between, while `pause` is awaited, so it is as right as the ledger was during the call.
     """
     shortages: dict[str, CardShortage] = {}
-    for count, (shape, pods) in enumerate(await _list_shapes(ledger, rules)):
+    for count, (shape, pods) in enumerate(await _list_shapes(ledger, rules, pause)):
         if not may_use_new_node(shape.rules, unusable_labels):
             continue
-        if nodes := await _list_seeming(ledger, rules, shape, is_remembered=count < REMEMBERED_SHAPES):
+        if nodes := await _list_seeming(ledger, rules, pause, shape, is_remembered=count < REMEMBERED_SHAPES):
             shortages[shape.name] = CardShortage(shape, pods, tuple(nodes))
         if len(shortages) == MAX_SHORTAGES:
             break
     return shortages
 
 
-async def _list_shapes(ledger: Ledger, rules: NodeRules) -> Sequence[tuple[PodShape, Mapping[str, Pod]]]:
+async def _list_shapes(ledger: Ledger, rules: NodeRules, pause: Pause) -> Sequence[tuple[PodShape, Mapping[str, Pod]]]:
     """Each with its pods, by uid; first the shape of the pod that has waited longest."""
     shapes: dict[PodShape, dict[str, Pod]] = {}
     first: dict[PodShape, tuple[str, str]] = {}
     for count, pod in enumerate(ledger.list_unbound_pods(), start=1):
         if count % VISITS_PER_SLICE == 0:
-            await asyncio.sleep(0)
+            await pause()
         if shape := _find_shape(pod, rules):
             shapes.setdefault(shape, {})[pod.uid] = pod
             first[shape] = min(first.get(shape, get_age_key(pod)), get_age_key(pod))
@@ -93,12 +95,14 @@ def get_age_key(pod: Pod) -> tuple[str, str]:
     return pod.created_at, pod.uid
 
 
-async def _list_seeming(ledger: Ledger, rules: NodeRules, shape: PodShape, *, is_remembered: bool) -> list[str]:
+async def _list_seeming(
+    ledger: Ledger, rules: NodeRules, pause: Pause, shape: PodShape, *, is_remembered: bool
+) -> list[str]:
     """The nodes whose sums fit such a pod, and whose cards would if they were empty; none if one has a card for it now."""
     seeming = []
     for count, node in enumerate(ledger.list_nodes(), start=1):
         if count % VISITS_PER_SLICE == 0:
-            await asyncio.sleep(0)
+            await pause()
         unasked_units = ledger.nodes.get_unasked_units(node.name)
         fits_sum = unasked_units is None or unasked_units >= shape.asked_units
         if not (fits_sum and rules.may_use(shape.rules, node.name, is_remembered=is_remembered)):

@@ -61,6 +61,8 @@ REFUSED_SECONDS = 5.0
 """After a refusal, which the next try may get as well: the right may be missing."""
 LOOK_INTERVAL_SECONDS = 2.0
 """Between two pods that are read, each with its nodes."""
+URGENT = ("node_came", "expired")
+"""Whatever the next plan says."""
 AGAIN = Backoff(first_seconds=300.0, longest_seconds=3600.0)
 MESSAGE = "no node: the sums of some fit such pods, and no card does (docs/autoscalers.md)"
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": MESSAGE}
@@ -127,6 +129,7 @@ class Placeholders:
         self._looks: dict[str, _Look] = {}
         """By uid of the pod."""
         self._next_look_at = 0.0
+        self._next_urgent_at = 0.0
         self._refused_until = 0.0
 
     def update_pod(self, pod: Pod, spec: PodSpec) -> None:  # noqa: ARG002 - the shape of a watcher
@@ -159,8 +162,9 @@ class Placeholders:
         """One round."""
         if not self._may_write():
             return
+        await self._delete_urgent()
         await self._plan()
-        for pod in [each for each in self._standing.values() if not each.is_terminating]:
+        for pod in self._list_live():
             result = self._find_end(pod)
             if result and self._may_write():
                 await self._delete(pod, result)
@@ -178,7 +182,7 @@ class Placeholders:
         elif now >= self._next_plan_at:
             began = self._cpu_clock()
             self._shortages = await find_shortages(
-                self._ledger, self._rules, unusable_labels=UNUSABLE_LABELS[self._settings.placeholders]
+                self._ledger, self._rules, self._pause, unusable_labels=UNUSABLE_LABELS[self._settings.placeholders]
             )
             self._next_plan_at = self._clock() + compute_pause(self._cpu_clock() - began)
         self._short_since = {name: self._short_since.get(name, now) for name in self._shortages}
@@ -186,6 +190,22 @@ class Placeholders:
             name: each for name, each in self._attempts.items() if name in self._shortages or each.again_at > now
         }
         self._looks = {uid: each for uid, each in self._looks.items() if each.again_at > now - HOUR_SECONDS}
+
+    async def _pause(self) -> None:
+        """Between two slices of a plan, and before each node that is read."""
+        await asyncio.sleep(0)
+        if self._clock() >= self._next_urgent_at:
+            await self._delete_urgent()
+
+    async def _delete_urgent(self) -> None:
+        """Those that no plan needs to be made for: a second after a node has come, Karpenter may make the next one."""
+        self._next_urgent_at = self._clock() + WATCH_INTERVAL_SECONDS
+        for pod in self._list_live():
+            if (result := self._find_end(pod)) in URGENT and self._may_write():
+                await self._delete(pod, result)
+
+    def _list_live(self) -> list[Pod]:
+        return [each for each in self._standing.values() if not each.is_terminating]
 
     def _find_end(self, pod: Pod) -> str:
         """Why the placeholder has to go; empty if it may stay."""
@@ -279,6 +299,7 @@ class Placeholders:
         """Whether some node passes the scheduler's own filters, CPU and main memory included, of those that are looked at this time."""
         first = looks * MAX_CHECKED_NODES % len(nodes)
         for name in nodes[first : first + MAX_CHECKED_NODES]:
+            await self._pause()
             state = await read_node_state(self._api, name)
             if state is not None and not find_node_obstacle(pod, state.node, state.pods):
                 return True

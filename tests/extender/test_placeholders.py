@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
 from extender.autoscaling.card_shortages import MAX_SHORTAGES
 from extender.autoscaling.node_rules import HOSTNAME
-from extender.autoscaling.placeholders import AGAIN, LOOK_INTERVAL_SECONDS, MAX_SECONDS, REFUSED_SECONDS, SHORT_SECONDS
+from extender.autoscaling.placeholders import (
+    AGAIN,
+    LOOK_INTERVAL_SECONDS,
+    MAX_SECONDS,
+    REFUSED_SECONDS,
+    SHORT_SECONDS,
+    WATCH_INTERVAL_SECONDS,
+)
 from extender.autoscaling.plan_pace import PLAN_INTERVAL_SECONDS
 from extender.autoscaling.stranded_nodes import VISITS_PER_SLICE
 from extender.scheduling.bind_outcome import PLACEHOLDER_REFUSAL
 from tests.extender.placeholder_harness import START, UNITS, UNSCHEDULABLE, Json, PlaceholderHarness
 from tests.extender.scheduler_harness import SchedulerHarness
 from vrampack.cards import well_known
+from vrampack.kube.api_caller import Resource
 
 OTHER_UNITS = 13
 AGENT = {"matchExpressions": [{"key": well_known.ENFORCEMENT, "operator": "DoesNotExist"}]}
@@ -76,20 +85,43 @@ async def test_shapes_that_no_new_node_helps_keep_none_from_a_younger_one() -> N
     assert len(await world.at(0.0, SHORT_SECONDS)) == 1
 
 
-async def test_pods_are_sorted_into_shapes_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    yields: list[float] = []
-    real = asyncio.sleep
-
-    async def sleep(seconds: float) -> None:
-        yields.append(seconds)
-        await real(seconds)
-
-    monkeypatch.setattr(asyncio, "sleep", sleep)
+async def test_a_placeholder_goes_between_two_slices_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     world = PlaceholderHarness()
     for number in range(2 * VISITS_PER_SLICE):
         world.add_pod(f"a{number}")
-    await world.at(0.0)
-    assert len(yields) == 2
+    await world.at(0.0, SHORT_SECONDS)
+    standing: list[int] = []
+    real = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        standing.append(len(world.api.placeholders))
+        await real(seconds)
+        world.now += WATCH_INTERVAL_SECONDS
+        world.show_agent("new")
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    await world.at(SHORT_SECONDS + PLAN_INTERVAL_SECONDS)
+    assert standing == [1, 0]
+
+
+async def test_a_placeholder_goes_while_nodes_are_read_for_another_one() -> None:
+    world = PlaceholderHarness()
+    world.add_node("m", used=8)
+    world.add_pod("a")
+    await world.at(0.0, SHORT_SECONDS)
+    world.add_pod("b", OTHER_UNITS, cpu="1000")
+    standing: list[int] = []
+    real = world.api.list_page
+
+    async def list_page(resource: Resource, **query: Any) -> bytes:  # noqa: ANN401 - the real one's
+        standing.append(len(world.api.placeholders))
+        world.now += WATCH_INTERVAL_SECONDS
+        world.show_agent("new")
+        return await real(resource, **query)
+
+    world.api.list_page = list_page  # type: ignore[method-assign]
+    await world.at(2 * SHORT_SECONDS, 3 * SHORT_SECONDS)
+    assert (standing[0], standing[-1]) == (1, 0)
 
 
 async def test_where_the_node_lacks_cpu_the_autoscaler_adds_one_by_itself() -> None:
