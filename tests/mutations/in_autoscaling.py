@@ -20,8 +20,8 @@ PROTECTIONS: Mapping[str, Mutation] = {
     ),
     "every node counts as one that the pods may use": Mutation(
         "extender/autoscaling/node_rules.py",
-        "verdicts[key] = spec is not None and not find_placement_obstacle(spec, node)",
-        "verdicts[key] = spec is not None",
+        "verdict = spec is not None and not find_placement_obstacle(spec, node)",
+        "verdict = spec is not None",
         f"{STRANDED}::test_only_nodes_that_the_pods_may_use_count[a taint of the free node]",
     ),
     "what others set is taken for ours": Mutation(
