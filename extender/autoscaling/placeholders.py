@@ -61,6 +61,8 @@ REFUSED_SECONDS = 5.0
 """After a refusal, which the next try may get as well: the right may be missing."""
 LOOK_INTERVAL_SECONDS = 2.0
 """Between two pods that are read, each with its nodes."""
+CHOICES_PER_SLICE = 1000
+"""Pods between two yields to the event loop: less than 1 ms."""
 URGENT = ("node_came", "expired")
 """Whatever the next plan says."""
 AGAIN = Backoff(first_seconds=300.0, longest_seconds=3600.0)
@@ -87,6 +89,11 @@ class _Look(NamedTuple):
     """Until then it is another one's turn."""
     times: int = 0
     """It was read so often."""
+
+
+NEVER = _Look()
+LAST_KEY = (chr(0x10FFFF), "")
+"""After that of every pod."""
 
 
 class Placeholders:
@@ -231,26 +238,24 @@ class Placeholders:
             return
         standing = {pod.name for pod in self._standing.values()}
         due = [each for name, each in self._shortages.items() if name not in standing and self._may_make(name, each)]
-        if (choice := self._choose(due)) and self._may_write():
+        if (choice := await self._choose(due)) and self._may_write():
             await self._make(*choice)
 
-    def _choose(self, due: Sequence[CardShortage]) -> tuple[CardShortage, Pod] | None:
+    async def _choose(self, due: Sequence[CardShortage]) -> tuple[CardShortage, Pod] | None:
         """The pod that has waited longest of those that were never read; then the one whose look is the longest ago."""
-        now = self._clock()
-        choices = [
-            (look.again_at, get_age_key(pod), number)
-            for number, shortage in enumerate(due)
-            for pod in shortage.pods.values()
-            if (look := self._looks.get(pod.uid, _Look())).again_at <= now
-        ]
-        if not choices:
-            return None
-        _, (_, uid), number = min(choices)
-        return due[number], due[number].pods[uid]
+        chosen: tuple[CardShortage, Pod] | None = None
+        first = (self._clock(), LAST_KEY)
+        for count, (shortage, pod) in enumerate(((each, pod) for each in due for pod in each.pods.values()), start=1):
+            if count % CHOICES_PER_SLICE == 0:
+                await self._pause()
+            rank = (self._looks.get(pod.uid, NEVER).again_at, get_age_key(pod))
+            if rank <= first:
+                first, chosen = rank, (shortage, pod)
+        return chosen
 
     async def _make(self, shortage: CardShortage, pod: Pod) -> None:
         self._next_look_at = self._clock() + LOOK_INTERVAL_SECONDS
-        looks = self._looks.get(pod.uid, _Look()).times
+        looks = self._looks.get(pod.uid, NEVER).times
         self._looks[pod.uid] = _Look(self._clock() + AGAIN.first_seconds, looks + 1)
         try:
             placeholder = await self._build(shortage, pod, looks)
