@@ -5,7 +5,8 @@ A pod that a quota or an admission policy refuses does not exist, so nothing can
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -20,12 +21,15 @@ from vrampack.kube.errors import RefusedError
 from vrampack.kube.list_page import ListPage, decode_page
 from vrampack.kube.list_pager import ListPager
 from vrampack.kube.objects import FINISHED_PHASES, LocalPodObject, OwnedObjectMeta
+from vrampack.kube.pod_conditions import PodCondition
 
 CALL_SECONDS = 30.0
 FAILED_CREATE = "FailedCreate"
 """The reason of the events in which controllers say that a pod was refused."""
 
 Item = TypeVar("Item")
+Owner = tuple[str, str]
+"""The kind and the name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,17 @@ WORKLOAD_KINDS = {word: kind for kind in (DEPLOYMENTS, STATEFUL_SETS, JOBS, REPL
 class _Spec(msgspec.Struct, frozen=True):
     replicas: int | None = None
     parallelism: int | None = None
-    """Of a Job."""
+    """Of a Job, as is what follows."""
+    completions: int | None = None
+    suspend: bool | None = None
+
+
+class _Status(msgspec.Struct, frozen=True):
+    """Of a Job; other kinds' conditions say nothing here."""
+
+    active: int | None = None
+    succeeded: int | None = None
+    conditions: list[PodCondition] | None = None
 
 
 class _Owned(msgspec.Struct, frozen=True):
@@ -60,6 +74,7 @@ class _Owned(msgspec.Struct, frozen=True):
 
     metadata: OwnedObjectMeta = OwnedObjectMeta()
     spec: _Spec = _Spec()
+    status: _Status = _Status()
 
 
 class _Subject(msgspec.Struct, frozen=True):
@@ -84,6 +99,8 @@ class ExplainedWorkload:
     """Those that have not finished, the oldest first."""
     refusal: str
     """Why its controller could not create a pod at its last attempt; empty if no event says so."""
+    rest: str = ""
+    """Why it wants no pod at all; empty if it does."""
 
     def find_waiting(self) -> str | None:
         """The name of the pod that has waited longest."""
@@ -97,41 +114,71 @@ async def read_workload(api: DiagnosticApi, kind: WorkloadKind, namespace: str, 
     if not found:
         raise MissingObjectError(f"there is no {kind.name} {name} in namespace {namespace}")
     owners = {(kind.name, name)}
-    if kind is DEPLOYMENTS:
-        owners |= await _find_replica_sets(api, namespace, owners)
-    pods = [each async for each in read(PODS, LocalPodObject) if _is_owned(each.metadata, owners)]
+    replica_sets = await _find_replica_sets(api, namespace, owners) if kind is DEPLOYMENTS else {}
+    owners |= replica_sets.keys()
+    pods = [each async for each in read(PODS, LocalPodObject) if _find_owners(each.metadata, owners)]
     pods.sort(key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))
-    views = tuple(_build_pod_view(pod) for pod in pods if pod.status.phase not in FINISHED_PHASES)
-    spec = found[0].spec
+    pods = [pod for pod in pods if pod.status.phase not in FINISHED_PHASES]
+    rest = _describe_rest(found[0]) if kind is JOBS else ""
+    wanted = 0 if rest else _count_wanted(found[0])
+    blamed = _find_short(replica_sets, pods) or (owners if len(pods) < wanted else set())
+    refusal = await _read_refusal(api, namespace, blamed) if blamed else ""
+    view = WorkloadView(kind.name, namespace, name, wanted)
+    return ExplainedWorkload(view, tuple(map(_build_pod_view, pods)), refusal, rest)
+
+
+def _describe_rest(job: _Owned) -> str:
+    """Why a Job wants no pod: it has ended, or something holds it back."""
+    ended = {each.type: each for each in job.status.conditions or () if each.status == "True"}
+    if "Complete" in ended:
+        return "it is finished"
+    if "Failed" in ended:
+        return f"it failed: {ended['Failed'].reason or 'no reason is given'}"
+    return "it is suspended; whatever suspended it must resume it" if job.spec.suspend else ""
+
+
+def _count_wanted(workload: _Owned) -> int:
+    """How many pods there should be now: a Job needs no more than completions are left, and once a pod of a work queue succeeded no new one."""
+    spec, status = workload.spec, workload.status
     wanted = next((each for each in (spec.replicas, spec.parallelism) if each is not None), 1)
-    refusal = "" if len(views) >= wanted else await _read_refusal(api, namespace, owners)
-    return ExplainedWorkload(WorkloadView(kind.name, namespace, name, wanted), views, refusal)
+    if spec.completions is not None:
+        return max(0, min(wanted, spec.completions - (status.succeeded or 0)))
+    return min(wanted, status.active or 0) if status.succeeded else wanted
 
 
-async def _find_replica_sets(
-    api: DiagnosticApi, namespace: str, owners: Collection[tuple[str, str]]
-) -> set[tuple[str, str]]:
-    """None where there is no such kind, as in the embedded cluster, whose Deployments own their pods."""
+def _find_short(replica_sets: Mapping[Owner, int], pods: Iterable[LocalPodObject]) -> set[Owner]:
+    """Those that have fewer pods than they want: in a rollout the old ones can make up the number that the Deployment wants."""
+    counts = Counter(owner for pod in pods for owner in _find_owners(pod.metadata, replica_sets))
+    return {owner for owner, wanted in replica_sets.items() if counts[owner] < wanted}
+
+
+async def _find_replica_sets(api: DiagnosticApi, namespace: str, owners: Collection[Owner]) -> dict[Owner, int]:
+    """How many pods each wants. None where there is no such kind, as in the embedded cluster, whose Deployments own their pods."""
     try:
         listed = [each async for each in _list_items(api, REPLICA_SETS, _Owned, namespace=namespace)]
     except RefusedError as error:
         if error.status == HTTPStatus.NOT_FOUND:
-            return set()
+            return {}
         raise
-    return {(REPLICA_SETS.name, each.metadata.name) for each in listed if _is_owned(each.metadata, owners)}
+    return {
+        (REPLICA_SETS.name, each.metadata.name): _count_wanted(each)
+        for each in listed
+        if _find_owners(each.metadata, owners)
+    }
 
 
 def explain_workload(workload: ExplainedWorkload, waiting: Explanation | None) -> WorkloadExplanation:
     """`waiting` explains the pod that waits."""
     view, count = workload.view, len(workload.pods)
     has = "none" if count == 0 else f"{count}"
+    rest = f": {workload.rest}" if workload.rest else ""
     findings = (f"A pod could not be created: {workload.refusal}",) if workload.refusal else ()
     return WorkloadExplanation(
         workload=view,
-        headline=f"{view.kind} {view.namespace}/{view.name} wants {view.wanted} and has {has} of its pods.",
+        headline=f"{view.kind} {view.namespace}/{view.name} wants {view.wanted} and has {has} of its pods{rest}.",
         pods=workload.pods,
         findings=findings,
-        next=_suggest_step(workload) if count < view.wanted else "",
+        next=_suggest_step(workload) if workload.refusal or count < view.wanted else "",
         waiting=waiting,
     )
 
@@ -148,7 +195,7 @@ def _suggest_step(workload: ExplainedWorkload) -> str:
     return "the message above says what its controller waits for"
 
 
-async def _read_refusal(api: DiagnosticApi, namespace: str, owners: Collection[tuple[str, str]]) -> str:
+async def _read_refusal(api: DiagnosticApi, namespace: str, owners: Collection[Owner]) -> str:
     events = [
         each
         async for each in _list_items(api, EVENTS, _Event, selector=f"reason={FAILED_CREATE}", namespace=namespace)
@@ -175,8 +222,10 @@ async def _list_items(
             yield each
 
 
-def _is_owned(metadata: OwnedObjectMeta, owners: Collection[tuple[str, str]]) -> bool:
-    return any(each.controller and (each.kind, each.name) in owners for each in metadata.owner_references or ())
+def _find_owners(metadata: OwnedObjectMeta, owners: Collection[Owner]) -> list[Owner]:
+    """Which of them controls the object: one, or none."""
+    controllers = ((each.kind, each.name) for each in metadata.owner_references or () if each.controller)
+    return [each for each in controllers if each in owners]
 
 
 def _build_pod_view(pod: LocalPodObject) -> WorkloadPodView:
