@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import PodRequest
-from vrampack.cli.explain.evaluation import EvaluatedCard, EvaluatedNode, select_cards_to_free
+from vrampack.cli.explain.evaluation import EvaluatedCard, EvaluatedNode, select_cards_to_free, select_permitted_cards
 from vrampack.cli.explain.schema import ActionView
 from vrampack.kube.node_filters import UNSCHEDULABLE_REASON, Label, Obstacle, Shortage
 from vrampack.kube.taints import Taint
@@ -25,7 +25,7 @@ def list_actions(nodes: Sequence[EvaluatedNode], pod_request: PodRequest) -> tup
         return (ActionView("wait", node=nearest.name),)
     cards = _find_cards(nearest, pod_request)
     if nearest.reason is not None and not cards:
-        return (_change_hopeless(nearest, pod_request),)
+        return (_change_hopeless(nearest, nodes, pod_request),)
     return (*(_remove_obstacle(nearest, each) for each in nearest.obstacles), *_free_cards(nearest, cards))
 
 
@@ -35,13 +35,21 @@ def _find_cards(node: EvaluatedNode, pod_request: PodRequest) -> list[EvaluatedC
     return [] if node.reason is None else next(filter(None, plans), [])
 
 
-def _change_hopeless(node: EvaluatedNode, pod_request: PodRequest) -> ActionView:
-    """For a node that would not do if it were empty."""
+def _change_hopeless(node: EvaluatedNode, nodes: Sequence[EvaluatedNode], pod_request: PodRequest) -> ActionView:
+    """For the nearest node, which would not do if it were empty."""
     if node.reason is UnfitReason.TOO_LARGE:
-        return ActionView("change-request", node=node.name, amount=max(each.card.units for each in node.cards))
+        return _shrink_request([each for each in nodes if each.exclusion_rank == node.exclusion_rank], pod_request)
     if node.reason in NEEDS_OTHER_NODES and not node.node.problem:
         return _describe_new_node(pod_request)
     return ActionView("none", node=node.name)
+
+
+def _shrink_request(nodes: Sequence[EvaluatedNode], pod_request: PodRequest) -> ActionView:
+    """To the largest card of the nearest node with one that the pod may use."""
+    for node in nodes:
+        if node.reason is UnfitReason.TOO_LARGE and (cards := select_permitted_cards(node, pod_request.card_request)):
+            return ActionView("change-request", node=node.name, amount=max(card.units for card in cards))
+    return _describe_new_node(pod_request)
 
 
 def _describe_new_node(pod_request: PodRequest) -> ActionView:

@@ -35,6 +35,8 @@ from vrampack.kube.node_filters import (
 
 EXCLUSIONS = (UNSCHEDULABLE_REASON, TAINT_REASON, SELECTOR_REASON)
 """A cordon ends soon; a taint may be tolerated; labels say that the node is not meant."""
+PERMISSIONS = (UnfitReason.MODEL, UnfitReason.UUID, UnfitReason.NOT_PERMITTED, UnfitReason.RESERVED)
+"""Why a card is not the pod's to take, however large it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,14 @@ def select_cards_to_free(node: EvaluatedNode, request: CardRequest, *, only_usab
         paid = drop_unpaid_cards([each.card for each in possible], request.payment, count)
         possible = [each for each in possible if each.card in paid]
     return sorted(possible[:count], key=lambda each: each.card.index) if len(possible) >= count else []
+
+
+def select_permitted_cards(node: EvaluatedNode, request: CardRequest) -> Sequence[Card]:
+    """The cards that the pod's annotations and the rules leave to it, also those that are too small."""
+    cards: Sequence[Card] = [each.card for each in node.cards]
+    for reason in PERMISSIONS:
+        cards = cards if reason.check is None else reason.check.select_cards(cards, request)
+    return cards
 
 
 def count_units_to_free(cards: Iterable[EvaluatedCard]) -> int:

@@ -9,7 +9,13 @@ from vrampack.cards import well_known
 from vrampack.cards.payment import compute_payment, is_paid, list_payable_units
 from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import CardRequest, PodRequest
-from vrampack.cli.explain.evaluation import EvaluatedCard, EvaluatedNode, count_units_to_free, select_cards_to_free
+from vrampack.cli.explain.evaluation import (
+    EvaluatedCard,
+    EvaluatedNode,
+    count_units_to_free,
+    select_cards_to_free,
+    select_permitted_cards,
+)
 from vrampack.kube.node_filters import Shortage, format_amount
 
 MAX_LISTED = 5
@@ -88,8 +94,12 @@ def _suggest_for_no_memory(nodes: Sequence[EvaluatedNode], _pod_request: PodRequ
 
 
 def _suggest_for_too_large(nodes: Sequence[EvaluatedNode], pod_request: PodRequest, _resource: str) -> str:
-    largest = max(node_card.card.units for node in nodes for node_card in node.cards)
-    step = f"ask for at most {format_units(largest)} on a card, the largest there is"
+    request = pod_request.card_request
+    permitted = [card.units for node in nodes for card in select_permitted_cards(node, request)]
+    if not permitted:
+        return "ask for less, and for cards that it may use: there are none, as its annotations and the rules stand"
+    is_any = len(permitted) == sum(len(node.cards) for node in nodes)
+    step = f"ask for at most {format_units(max(permitted))} on a card, the largest {'there is' if is_any else 'that it may use'}"
     count = _find_workable_count(nodes, pod_request)
     return f'{step}, or take the memory from several: label {well_known.COUNT_LABEL}: "{count}"' if count else step
 
@@ -244,16 +254,17 @@ def _format_card_name(card: EvaluatedCard) -> str:
 def _find_workable_count(nodes: Iterable[EvaluatedNode], pod_request: PodRequest) -> int:
     """The number of cards, the nearest to the one asked for, on which the same memory fits an empty node; 0 if there is none."""
     request = pod_request.card_request
-    total, nodes = pod_request.asked_units, list(nodes)
-    most = max((len(node.cards) for node in nodes), default=0)
+    total = pod_request.asked_units
+    permitted = [select_permitted_cards(node, request) for node in nodes]
+    most = max(map(len, permitted), default=0)
     for count in sorted(range(1, most + 1), key=lambda count: abs(count - request.count)):
         is_uneven = total % count or any(each.units % count for each in pod_request.containers)
         if count == request.count or (is_uneven and not request.whole):
             continue
         payment = None if request.payment is None else compute_payment(total, count)
         least = total // count if payment is None else payment.least_units
-        for node in nodes:
-            large = [each.card for each in node.cards if each.card.units >= least]
+        for cards in permitted:
+            large = [card for card in cards if card.units >= least]
             if len(large) >= count and (payment is None or is_paid(large, payment, count)):
                 return count
     return 0
