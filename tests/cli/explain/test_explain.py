@@ -251,6 +251,13 @@ async def test_explain_shows_whole_nodes_for_a_pod_that_needs_two_cards(tmp_path
     assert rows[0].startswith("gpu-06  ")
 
 
+async def test_a_joined_row_names_only_cards_that_exist(tmp_path: Path, capsys: Said) -> None:
+    node = a_gpu_node("gpu-1", *(published_card(index) for index in (0, 1, 4, 7)))
+    await run_explain(tmp_path, (node, a_waiting_pod("w", 20)))
+    rows = [line.split()[1] for line in capsys.readouterr().out.splitlines() if line.startswith("gpu-1 ")]
+    assert rows == ["0-1", "4", "7"]
+
+
 async def test_control_characters_of_the_cluster_do_not_reach_the_terminal(tmp_path: Path, capsys: Said) -> None:
     evil = a_gpu_node("gpu-1", published_card(0, model="\x1b[2J\u202e\n"))
     pod = a_waiting_pod(units=4, annotations={"vrampack.dev/card-model": "\x1b[31mA"}, said="a\x07b")

@@ -98,8 +98,12 @@ _NodeRow = tuple[NodeView, tuple[CardView, ...]]
 
 
 def _list_rows(node: NodeView, *, is_joined: bool) -> list[_NodeRow]:
-    alike = groupby(node.cards, key=lambda card: _describe_card(card) if is_joined else card.index)
-    return [(node, tuple(cards)) for _, cards in alike] or [(node, ())]
+    """Cards whose indices do not follow on each other are not joined: between them a number may be no card."""
+    alike = groupby(
+        enumerate(node.cards),
+        key=lambda at: (_describe_card(at[1]), at[1].index - at[0]) if is_joined else at[1].index,
+    )
+    return [(node, tuple(card for _, card in cards)) for _, cards in alike] or [(node, ())]
 
 
 def _select_nearest(rows: list[_NodeRow], limit: int | None, *, is_one_card: bool) -> list[_NodeRow]:
