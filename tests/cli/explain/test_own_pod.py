@@ -63,6 +63,18 @@ async def test_a_pending_pod_is_explained_by_its_conditions(
     assert lines[-1].startswith(f"Next: {step}")
 
 
+async def test_rules_that_name_labels_of_namespaces_need_no_right_to_read_them(tmp_path: Path, capsys: Said) -> None:
+    """Nodes and pods may be listed, but which cards the rules leave to the pod is not known."""
+    config = tmp_path / "extender.yaml"
+    profile = {"name": "s", "policy": "spread", "users": {"namespace_labels": {"team": "a"}}}
+    head = {"apiVersion": "vrampack.dev/v1", "kind": "ExtenderConfiguration"}
+    config.write_text(yaml.safe_dump({**head, "profiles": [profile]}))
+    assert await explain(tmp_path, an_answered_pod("Unheard"), r"/api/v1/namespaces\?", "--config", str(config)) == 0
+    said = capsys.readouterr().out
+    assert "You may not list namespaces, whose labels the rules name, so no cards are shown" in said
+    assert "NODE " not in said
+
+
 async def test_a_bound_pod_shows_cards_and_limits_by_its_record(tmp_path: Path, capsys: Said) -> None:
     pod = a_bound_pod("mine", "gpu-1", {0: 4}, annotations=LIMITS)
     assert await explain(tmp_path, pod, "/api/v1/nodes", "-o", "json") == 0

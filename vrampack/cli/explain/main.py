@@ -114,6 +114,8 @@ async def explain_pod(api: Api, settings: ExtenderConfiguration, namespace: str,
 
 async def _explain_by_cluster(api: Api, settings: ExtenderConfiguration, subject: ExplainedPod) -> Explanation:
     cluster = None
+    if subject.needs_cluster and not subject.knows_rules:
+        return explain_by_own_pod(subject, settings)
     if subject.needs_cluster:
         cluster = await read_cluster(api, settings)
         settled = settings.settle_whole_cards(cluster.unpaid_use)
@@ -134,11 +136,23 @@ async def read_explained_pod(api: Api, settings: ExtenderConfiguration, namespac
     body = await api.get_pod_bytes(namespace, name, timeout_seconds=CALL_SECONDS)
     if body is None:
         raise MissingPodError(f"there is no pod {name} in namespace {namespace}")
-    labels = await read_namespace_labels(api, settings.build_placement(), namespace)
+    labels = await _read_labels_if_allowed(api, settings, namespace)
     try:
-        return decode_explained_pod(body, settings, labels)
+        return replace(decode_explained_pod(body, settings, labels or ()), knows_rules=labels is not None)
     except UNDECODABLE as error:
         raise NoAnswerError(f"get pod {namespace}/{name}: {error}") from error
+
+
+async def _read_labels_if_allowed(
+    api: Api, settings: ExtenderConfiguration, namespace: str
+) -> tuple[tuple[str, str], ...] | None:
+    """None if the reader may not list namespaces."""
+    try:
+        return await read_namespace_labels(api, settings.build_placement(), namespace)
+    except RefusedError as error:
+        if error.status != HTTPStatus.FORBIDDEN:
+            raise
+        return None
 
 
 def decode_explained_pod(

@@ -12,7 +12,8 @@ from vrampack.cli.explain.schema import Explanation, HeldCardView, PlacementView
 from vrampack.cli.explain.views import build_pod_view, build_request_view, read_limits
 from vrampack.kube.pod_conditions import PodCondition
 
-NOTE = "You may not list all nodes and pods, so no cards are shown: this is what is written on the pod."
+NO_CLUSTER = "You may not list all nodes and pods, so no cards are shown: this is what is written on the pod."
+NO_LABELS = "You may not list namespaces, whose labels the rules name, so no cards are shown: this is what is written on the pod."
 
 
 def explain_by_own_pod(subject: ExplainedPod, settings: ExtenderConfiguration) -> Explanation:
@@ -31,7 +32,7 @@ def explain_by_own_pod(subject: ExplainedPod, settings: ExtenderConfiguration) -
         findings=(
             *_quote_extender(answer),
             *(f"Scheduler {fields.scheduler_name} says: {text}" for text in said),
-            NOTE,
+            NO_CLUSTER if subject.knows_rules else NO_LABELS,
         ),
         next=_suggest_step(subject, answer),
         request=build_request_view(request, settings, ""),

@@ -62,6 +62,8 @@ class ExplainedPod:
     spec: ExaminedPodSpec
     limits_mib: Mapping[str, str]
     """What each container may use, as its annotation says."""
+    knows_rules: bool = True
+    """False: rules name labels of its namespace, which the reader may not read, so no card can be judged for it."""
 
     @property
     def state(self) -> PodState:

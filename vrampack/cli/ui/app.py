@@ -165,7 +165,7 @@ def choose_way_back(path: str) -> str:
 
 def _explain_pod(settings: ExtenderConfiguration, reading: ClusterReading, subject: ExplainedPod) -> Explanation:
     """Explain the pod as it is now, by the cluster as it was last read."""
-    if not reading.may_list_nodes:
+    if not reading.may_list_nodes or (subject.needs_cluster and not subject.knows_rules):
         return explain_by_own_pod(subject, settings)
     if subject.state == "bound":
         counted = reading.cluster.nodes.get(subject.pod.node_name)
