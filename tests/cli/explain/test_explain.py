@@ -251,6 +251,23 @@ async def test_explain_shows_whole_nodes_for_a_pod_that_needs_two_cards(tmp_path
     assert rows[0].startswith("gpu-06  ")
 
 
+PRIORITIES = {"higher": (100, "0/1 nodes fit: 1 Insufficient cpu."), "lower": (-100, "1/1 nodes fit.")}
+
+
+@pytest.mark.parametrize(("priority", "verdict"), PRIORITIES.values(), ids=PRIORITIES)
+async def test_the_cpu_of_a_nominated_pod_counts_as_for_the_scheduler(
+    priority: int, verdict: str, tmp_path: Path, capsys: Said
+) -> None:
+    offered = {"cpu": "4", "memory": "64Gi", "pods": "110", "aliyun.com/gpu-mem": "15"}
+    node = a_node("gpu-1", cards_annotation(published_card(0)), allocatable=offered)
+    keeper = a_waiting_pod("keep", 4, status={"nominatedNodeName": "gpu-1"}, spec={"priority": priority})
+    pods = (keeper, a_waiting_pod("w", 4))
+    for pod, cpu in zip(pods, ("4", "2"), strict=True):
+        pod["spec"]["containers"][0]["resources"].setdefault("requests", {})["cpu"] = cpu
+    assert await run_explain(tmp_path, (node, *pods)) == 0
+    assert verdict in capsys.readouterr().out
+
+
 async def test_a_joined_row_names_only_cards_that_exist(tmp_path: Path, capsys: Said) -> None:
     node = a_gpu_node("gpu-1", *(published_card(index) for index in (0, 1, 4, 7)))
     await run_explain(tmp_path, (node, a_waiting_pod("w", 20)))
