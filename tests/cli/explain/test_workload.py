@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,13 @@ import pytest
 
 from tests.cli.explain.objects import Object, a_bound_pod, a_waiting_pod, run_explain
 from tests.cli.explain.scenes import S1
+from tests.fakes.faults import api_status
+from tests.fakes.proxy import FaultProxy
 from tests.support.processes import REPOSITORY
+from vrampack.cli.explain.main import main
 from vrampack.cli.explain.schema import WorkloadExplanation
+from vrampack.simulator.apiserver import ApiServer
+from vrampack.simulator.kubeconfig import write_kubeconfig
 
 Said = pytest.CaptureFixture[str]
 SCHEMA = REPOSITORY / "docs" / "schemas" / "workload-explanation.v1.json"
@@ -122,6 +128,59 @@ async def test_a_deployment_of_the_embedded_cluster_owns_its_pods(tmp_path: Path
 async def test_a_workload_that_is_missing_ends_with_one_line(tmp_path: Path, capsys: Said) -> None:
     assert await run_explain(tmp_path, (), "deployment", "train") == 1
     assert capsys.readouterr() == ("", "vrampack: there is no Deployment train in namespace default\n")
+
+
+@pytest.mark.parametrize("named", [("statefulset.apps/train",), ("statefulsets.apps", "default/train")])
+async def test_the_group_may_be_named(named: tuple[str, ...], tmp_path: Path, capsys: Said) -> None:
+    assert await run_explain(tmp_path, (a_stateful_set(1),), *named) == 0
+    assert capsys.readouterr().out.startswith("StatefulSet default/train wants 1")
+
+
+async def test_a_namespace_may_be_called_pod(tmp_path: Path, capsys: Said) -> None:
+    assert await run_explain(tmp_path, (), "sts", "pod/train") == 1
+    assert capsys.readouterr().err == "vrampack: there is no StatefulSet train in namespace pod\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ("deploymnt/train", "deployment train"),
+        ("statefullset/ml/train", "statefulset ml/train"),
+        ("job.apps/a", "jobs a"),
+    ],
+)
+def test_a_kind_that_is_misspelt_gets_the_nearest(given: str, hint: str, capsys: Said) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([given])
+    assert left.value.code == 2
+    assert f"write: vrampack explain {hint}\n" in capsys.readouterr().err
+
+
+async def test_a_workload_is_shown_though_its_waiting_pod_is_gone(tmp_path: Path, capsys: Said) -> None:
+    gone = api_status(404) | {"details": {"kind": "pods", "name": "train-1"}}
+    code = await explain_behind(tmp_path, "/pods/train-1", gone)
+    said = capsys.readouterr().out
+    assert (code, "train-1  pending  -" in said, "Pod default/train-1" in said) == (0, True, False)
+
+
+async def test_a_reader_who_may_not_list_events_is_shown_the_pods(tmp_path: Path, capsys: Said) -> None:
+    assert await explain_behind(tmp_path, "/events", api_status(403)) == 0
+    said = capsys.readouterr().out
+    assert "train-1  pending  -" in said
+    assert (
+        "You may not list events, so it is not known whether a pod could not be created.\nNext: have somebody" in said
+    )
+    assert "Pod default/train-1 is pending" in said
+
+
+async def explain_behind(folder: Path, target: str, answer: Object) -> int:
+    """Of a workload with one pod of three, before an API server that answers the target with this Status."""
+    async with ApiServer() as api, FaultProxy(int(api.url.rpartition(":")[2])) as proxy:
+        for each in (*S1, a_stateful_set(3), PODS[1]):
+            (api.restore if each["kind"] == "Pod" else api.create)(each)
+        proxy.when("GET", target).answer(answer["code"], answer)
+        given = ["sts", "train", "--kubeconfig", str(write_kubeconfig(folder, proxy.url))]
+        return await asyncio.to_thread(main, given)
 
 
 def test_published_schema_matches_the_code() -> None:

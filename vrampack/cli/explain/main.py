@@ -6,6 +6,7 @@ import argparse
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from http import HTTPStatus
 
 import msgspec
@@ -80,7 +81,8 @@ def build_parser() -> CommandParser:
 
 def _run(options: argparse.Namespace) -> None:
     settings = load_settings(options.config)
-    namespace, name = parse_pod_name(options.name, options.namespace, choose_namespace(options))
+    is_pod = options.kind in POD_KINDS
+    namespace, name = parse_pod_name(options.name, options.namespace, choose_namespace(options), is_pod=is_pod)
     explanation = asyncio.run(_explain(options, settings, namespace, name))
     write_output(_format_explanation(explanation, options.output, is_all=options.all))
 
@@ -92,10 +94,17 @@ async def _explain(
         if options.kind in POD_KINDS:
             return await explain_pod(api, settings, namespace, name)
         workload = await read_workload(api, WORKLOAD_KINDS[options.kind], namespace, name)
-        waiting = workload.find_waiting()
-        return explain_workload(
-            workload, None if waiting is None else await explain_pod(api, settings, namespace, waiting)
-        )
+        return explain_workload(workload, await _explain_waiting(api, settings, namespace, workload.find_waiting()))
+
+
+async def _explain_waiting(
+    api: Api, settings: ExtenderConfiguration, namespace: str, waiting: str | None
+) -> Explanation | None:
+    """Also none if the pod is gone since it was listed: the workload is explained without it."""
+    try:
+        return None if waiting is None else await explain_pod(api, settings, namespace, waiting)
+    except MissingPodError:
+        return None
 
 
 async def explain_pod(api: Api, settings: ExtenderConfiguration, namespace: str, name: str) -> Explanation:
@@ -183,22 +192,33 @@ async def read_namespace_labels(api: Api, placement: PlacementSettings, namespac
 
 def _split_kind(parser: CommandParser, options: argparse.Namespace) -> None:
     """Of `KIND/NAME`; ends the process if this is neither that nor `KIND NAME`."""
-    kind, slash, name = options.kind.partition("/")
+    given, slash, name = options.kind.partition("/")
+    kind = _drop_group(given)
     if (kind not in POD_KINDS and kind not in WORKLOAD_KINDS) or (slash and options.name is not None):
-        parser.error(
-            f"only pods and workloads can be explained; write: vrampack explain pod {options.name or options.kind}"
-        )
+        near = get_close_matches(kind, (*POD_KINDS, *WORKLOAD_KINDS), n=1) if name or options.name else []
+        named = f"{near[0]} {options.name or name}" if near else f"pod {options.name or options.kind}"
+        parser.error(f"only pods and workloads can be explained; write: vrampack explain {named}")
     if not name and options.name is None:
         parser.error(f"which {kind}?")
     options.kind, options.name = kind, options.name or name
 
 
-def parse_pod_name(text: str, namespace: str | None, own_namespace: str = "default") -> tuple[str, str]:
-    """Namespace and name, also of `pod/NAME` as kubectl prints it; `own_namespace` where neither names one. Raises `MisuseError`."""
+def _drop_group(kind: str) -> str:
+    """`deployment` of `deployment.apps`, as kubectl prints it; a group that is not the kind's stays."""
+    word, _, group = kind.partition(".")
+    return word if word in WORKLOAD_KINDS and group == WORKLOAD_KINDS[word].group else kind
+
+
+def parse_pod_name(
+    text: str, namespace: str | None, own_namespace: str = "default", *, is_pod: bool = True
+) -> tuple[str, str]:
+    """Namespace and name, of a pod also of `pod/NAME` as kubectl prints it; `own_namespace` where neither names one. Raises `MisuseError`."""
     kind, _, rest = text.partition("/")
-    before, slash, name = (rest if rest and kind in POD_KINDS else text).rpartition("/")
+    before, slash, name = (rest if is_pod and rest and kind in POD_KINDS else text).rpartition("/")
     if not name or "/" in before or (slash and not before):
-        raise MisuseError(f"{text!r} is not a pod; give NAME or NAMESPACE/NAME")
+        raise MisuseError(
+            f"{text!r} is not the name of a {'pod' if is_pod else 'workload'}; give NAME or NAMESPACE/NAME"
+        )
     if before and namespace and before != namespace:
         raise MisuseError(f"{text!r} is not in namespace {namespace}; give one of the two")
     return before or namespace or own_namespace, name

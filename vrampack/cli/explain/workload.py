@@ -42,6 +42,10 @@ class WorkloadKind:
     """Of its URLs."""
     spellings: tuple[str, ...]
 
+    @property
+    def group(self) -> str:
+        return self.folder.split("/")[2]
+
 
 REPLICA_SETS = WorkloadKind("ReplicaSet", "replicasets", "/apis/apps/v1", ("replicaset", "replicasets", "rs"))
 DEPLOYMENTS = WorkloadKind("Deployment", "deployments", "/apis/apps/v1", ("deployment", "deployments", "deploy"))
@@ -99,6 +103,8 @@ class ExplainedWorkload:
     """Those that have not finished, the oldest first."""
     refusal: str
     """Why its controller could not create a pod at its last attempt; empty if no event says so."""
+    may_read_refusal: bool = True
+    """False: the reader may not list events."""
     rest: str = ""
     """Why it wants no pod at all; empty if it does."""
 
@@ -122,9 +128,9 @@ async def read_workload(api: DiagnosticApi, kind: WorkloadKind, namespace: str, 
     rest = _describe_rest(found[0]) if kind is JOBS else ""
     wanted = 0 if rest else _count_wanted(found[0])
     blamed = _find_short(replica_sets, pods) or (owners if len(pods) < wanted else set())
-    refusal = await _read_refusal(api, namespace, blamed) if blamed else ""
+    refusal = await _read_refusal_if_allowed(api, namespace, blamed) if blamed else ""
     view = WorkloadView(kind.name, namespace, name, wanted)
-    return ExplainedWorkload(view, tuple(map(_build_pod_view, pods)), refusal, rest)
+    return ExplainedWorkload(view, tuple(map(_build_pod_view, pods)), refusal or "", refusal is not None, rest)
 
 
 def _describe_rest(job: _Owned) -> str:
@@ -173,6 +179,8 @@ def explain_workload(workload: ExplainedWorkload, waiting: Explanation | None) -
     has = "none" if count == 0 else f"{count}"
     rest = f": {workload.rest}" if workload.rest else ""
     findings = (f"A pod could not be created: {workload.refusal}",) if workload.refusal else ()
+    if not workload.may_read_refusal:
+        findings = ("You may not list events, so it is not known whether a pod could not be created.",)
     return WorkloadExplanation(
         workload=view,
         headline=f"{view.kind} {view.namespace}/{view.name} wants {view.wanted} and has {has} of its pods{rest}.",
@@ -184,6 +192,8 @@ def explain_workload(workload: ExplainedWorkload, waiting: Explanation | None) -
 
 
 def _suggest_step(workload: ExplainedWorkload) -> str:
+    if not workload.may_read_refusal:
+        return f"have somebody look who may list events with the reason {FAILED_CREATE}"
     if not workload.refusal:
         return (
             "wait: no event says that a pod could not be created; if none comes, see that the cluster's controllers run"
@@ -193,6 +203,16 @@ def _suggest_step(workload: ExplainedWorkload) -> str:
     if "denied" in workload.refusal or "is forbidden" in workload.refusal or "is invalid" in workload.refusal:
         return "correct the pod's template as the message says"
     return "the message above says what its controller waits for"
+
+
+async def _read_refusal_if_allowed(api: DiagnosticApi, namespace: str, owners: Collection[Owner]) -> str | None:
+    """None if the reader may not list events."""
+    try:
+        return await _read_refusal(api, namespace, owners)
+    except RefusedError as error:
+        if error.status != HTTPStatus.FORBIDDEN:
+            raise
+        return None
 
 
 async def _read_refusal(api: DiagnosticApi, namespace: str, owners: Collection[Owner]) -> str:
