@@ -147,6 +147,22 @@ gpu-1     0       15/15        0  fits; too little cpu (2 of 8 are free, 5 neede
 Next: the card of gpu-1 would fit, but the node has too little cpu (2 of 8 are free, 5 needed): free 3 cpu there, or add a node.
 """,
     ),
+    "the node has no place for a further pod": (
+        (
+            a_node("gpu-1", cards_annotation(published_card(0)), allocatable={"cpu": "8", "pods": "1"}),
+            BUSY,
+            asking_cpu("5"),
+        ),
+        """\
+Pod default/w is pending and asks for 8 units (8 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0       15/15        0  fits; it takes 1 pods, and has as many; too little cpu (2 of 8 are free, 5 needed)
+
+0/1 nodes fit: 1 Too many pods.
+Next: the card of gpu-1 would fit, but the node has no place for a further pod (it takes 1 pods, and has as many); too little cpu (2 of 8 are free, 5 needed): free the place of a pod and 3 cpu there, or add a node.
+""",
+    ),
     "no node has so much CPU": (
         (WITH_CPU, a_gpu_node("gpu-2", taints=[{"key": "team", "effect": "NoSchedule"}]), asking_cpu("100")),
         """\

@@ -16,7 +16,7 @@ from vrampack.cli.explain.evaluation import (
     select_cards_to_free,
     select_permitted_cards,
 )
-from vrampack.kube.node_filters import Shortage, format_amount
+from vrampack.kube.node_filters import PODS, Obstacle, Shortage, format_amount
 
 MAX_LISTED = 5
 """Pods or models to name before `and .. more`: a sentence is not a table."""
@@ -66,12 +66,25 @@ def _suggest_for_obstacles(node: EvaluatedNode) -> str:
     shortages = [obstacle.subject for obstacle in node.shortages if isinstance(obstacle.subject, Shortage)]
     if node.exclusions or len(shortages) < len(node.shortages):
         return f"{fit} {details}: change the node or the pod"
-    lacking = [each for each in shortages if each.needed > each.total]
+    details = "; ".join(map(_describe_lack, node.shortages))
+    lacking = [each for each in shortages if each.needed > each.total and each.resource != PODS]
     if lacking:
         most = " and ".join(f"{format_amount(each.resource, each.total)} {each.resource}" for each in lacking)
         return f"{fit} the node has {details}: ask for at most {most}, or add a larger node"
-    freed = (f"{format_amount(each.resource, each.needed - each.free)} {each.resource}" for each in shortages)
+    freed = [
+        "the place of a pod"
+        if each.resource == PODS
+        else f"{format_amount(each.resource, each.needed - each.free)} {each.resource}"
+        for each in shortages
+    ]
     return f"{fit} the node has {details}: free {' and '.join(freed)} there, or add a node"
+
+
+def _describe_lack(obstacle: Obstacle) -> str:
+    """What the node has."""
+    lack = obstacle.subject
+    is_of_pods = isinstance(lack, Shortage) and lack.resource == PODS
+    return f"no place for a further pod ({obstacle.detail})" if is_of_pods else obstacle.detail
 
 
 def _mention_excluded(nodes: Iterable[EvaluatedNode]) -> str:
