@@ -14,6 +14,7 @@ from tests.cli.explain.objects import a_bound_pod, a_waiting_pod
 from tests.cli.inspect.clusters import CLUSTERS
 from tests.fakes.proxy import FaultProxy
 from vrampack.cli import inspect_direct
+from vrampack.cli.inspect.own_pods import format_own_pods, list_own_pods
 from vrampack.cli.version import VERSION
 from vrampack.kube import list_pager
 from vrampack.simulator.apiserver import ApiServer
@@ -98,6 +99,22 @@ async def test_a_list_that_expires_half_way_is_read_again(
     proxy.when("GET", r"continue=").gone(times=1)
     assert await inspect("--kubeconfig", kubeconfig) == 0
     assert capsys.readouterr().out == (GOLDEN / "twelve-nodes.summary.txt").read_text()
+
+
+def test_an_own_pod_that_cannot_be_read_hides_no_other() -> None:
+    damaged = {"metadata": {"name": "damaged", "namespace": "ours", "labels": 1}}
+    pods, notes = list_own_pods([json.dumps({"items": [damaged, a_waiting_pod("w", 3)]}).encode()])
+    assert [each.pod.name for each in pods] == ["w"]
+    (note,) = notes
+    assert note.startswith("a pod cannot be read and is left out: ")
+
+
+def test_the_table_of_own_pods_is_no_wider_than_the_terminal() -> None:
+    said = {"type": "VrampackPlacement", "status": "False", "message": "it asks for more than there is. " * 9}
+    waiting = a_waiting_pod("w", 3, status={"conditions": [said]})
+    pods, _ = list_own_pods([json.dumps({"items": [waiting]}).encode()])
+    lines = format_own_pods(pods, None, max_width=80).splitlines()
+    assert [max(map(len, lines)), lines[1][-1]] == [80, "\N{HORIZONTAL ELLIPSIS}"]
 
 
 @pytest.mark.parametrize("hidden", ["/api/v1/nodes", "/api/v1/pods"])

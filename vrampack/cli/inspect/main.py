@@ -18,6 +18,7 @@ from pathlib import Path
 from vrampack.cards.node_annotations import MAX_MEMORY_MIB
 from vrampack.cli.arguments import CommandParser, parse_node_name, parse_number_between
 from vrampack.cli.inspect import kubectl_reader
+from vrampack.cli.inspect.api_objects import NamespacePod
 from vrampack.cli.inspect.cluster import InspectedCluster, OwnPodReader, inspect_cluster, select_nodes
 from vrampack.cli.inspect.errors import ForbiddenListError, ReadError
 from vrampack.cli.inspect.own_pods import format_own_pods, list_own_pods
@@ -65,7 +66,10 @@ def run(arguments: Sequence[str], *, prog: str, version: str, source: ClusterSou
             try:
                 cluster = inspect_cluster(reader, unit_mib=options.unit_mib)
             except ForbiddenListError as error:
-                write_output(_format_own_pods(reader, options, error))
+                pods, notes = _list_own_pods(reader, error)
+                write_output(format_own_pods(pods, options.output, max_width=find_terminal_width()))
+                for note in notes:
+                    sys.stderr.write(f"{prog}: {note}\n")
                 sys.stderr.write(f"{prog}: {error}; these are the pods of your own namespace\n")
                 return 0
     except ReadError as error:
@@ -121,10 +125,10 @@ def _describe_missing_nodes(cluster: InspectedCluster, names: Sequence[str]) -> 
     ]
 
 
-def _format_own_pods(reader: OwnPodReader, options: argparse.Namespace, error: ForbiddenListError) -> str:
+def _list_own_pods(reader: OwnPodReader, error: ForbiddenListError) -> tuple[list[NamespacePod], list[str]]:
     """Raises the first `error` if the user may not list these either."""
     try:
-        return format_own_pods(list_own_pods(reader.read_own_pods()), options.output)
+        return list_own_pods(reader.read_own_pods())
     except ForbiddenListError:
         raise error from None
 

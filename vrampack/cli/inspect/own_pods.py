@@ -14,19 +14,28 @@ from vrampack.cli.inspect.text_columns import align_columns
 HEADING = ("POD", "NODE", "CARD", "UNITS", "LIMIT(MiB)", "WAITS FOR")
 
 
-def list_own_pods(pages: Iterable[bytes]) -> list[NamespacePod]:
-    """By name. Raises `ReadError`."""
+def list_own_pods(pages: Iterable[bytes]) -> tuple[list[NamespacePod], list[str]]:
+    """By name, and what is wrong with those that are left out because they cannot be read. Raises `ReadError`."""
     try:
-        found = [decode_own_pod(item) for body in pages for item in decode_items(body)]
+        items = [item for body in pages for item in decode_items(body)]
     except DamagedObjectError as error:
         raise ReadError(f"the list of pods cannot be read: {error}") from error
-    return sorted((each for each in found if each is not None), key=lambda each: str(each.pod))
+    found: list[NamespacePod] = []
+    notes: list[str] = []
+    for item in items:
+        try:
+            own = decode_own_pod(item)
+        except DamagedObjectError as error:
+            notes.append(f"a pod cannot be read and is left out: {error}")
+        else:
+            found += () if own is None else (own,)
+    return sorted(found, key=lambda each: str(each.pod)), notes
 
 
-def format_own_pods(pods: Sequence[NamespacePod], form: str | None) -> str:
-    """As a table, or as `json` or `yaml`."""
+def format_own_pods(pods: Sequence[NamespacePod], form: str | None, *, max_width: int | None = None) -> str:
+    """As a table, whose lines are at most so wide, or as `json` or `yaml`."""
     if form not in ("json", "yaml"):
-        return align_columns([HEADING, *map(_build_row, pods)], right_columns=(3,))
+        return align_columns([HEADING, *map(_build_row, pods)], right_columns=(3,), max_width=max_width)
     document = {"apiVersion": "vrampack.dev/v1", "kind": "OwnPods", "pods": [_build_document(each) for each in pods]}
     return format_json_document(document) if form == "json" else format_yaml_document(document)
 
