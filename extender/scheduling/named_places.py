@@ -117,6 +117,7 @@ class NamedPlaces:
 
         Only where the nomination was first seen since then, and not for the pod `but_uid`.
         """
+        groups = set()
         for pod in self._ledger.list_unbound_pods():
             if (
                 pod.nominated_node
@@ -126,7 +127,10 @@ class NamedPlaces:
             ):
                 scored = engine.evaluate_node(pod.nominated_node, pod.request, pod.uid)
                 if isinstance(scored, ScoredCards):
-                    self.name_place(pod, pod.request, pod.nominated_node, scored)
+                    self._name_place(pod, pod.request, pod.nominated_node, scored)
+                    groups.add(pod.group)
+        for group in groups:
+            self._note_whole_group(group)
 
     def begin_attempt(self, pod: Pod, names: Sequence[str], engine: Engine) -> None:
         """Filter is called for the pod: the places of its earlier attempts are given up, and those of a group before it that failed.
@@ -143,10 +147,14 @@ class NamedPlaces:
         self._ledger.release_held_places(pod.uid, "filtered", beside=[place.node_name for place in others])
         if pod.group is not None:
             self._whole_groups.pop(pod.group, None)
-            self._note_whole_group(pod.group)
+        self._note_whole_group(pod.group)
 
     def name_place(self, pod: Pod, pod_request: PodRequest, node_name: str, scored: ScoredCards) -> None:
         """The scheduler is about to be told of this place."""
+        self._name_place(pod, pod_request, node_name, scored)
+        self._note_whole_group(pod.group)
+
+    def _name_place(self, pod: Pod, pod_request: PodRequest, node_name: str, scored: ScoredCards) -> None:
         node = self._ledger.get_node_for_pod(node_name, pod.uid)
         if node is None or self._ledger.places.get_reservation_on(pod.uid, node_name) is not None:
             return  # it counts already
@@ -162,8 +170,6 @@ class NamedPlaces:
                 may_hear_of_earlier=may_hear_of_earlier,
                 beside=[place.node_name for place in self._list_alternatives(pod, [node_name])],
             )
-            if pod.group is not None:
-                self._note_whole_group(pod.group)
             return
         indices = tuple(sorted(card.index for card in scored.cards))
         placement = Placement(node_name, indices, scored.score)
@@ -232,8 +238,8 @@ class NamedPlaces:
                 self._release_places_in_vain(group)
                 self._failing_groups[group] = None
 
-    def _note_whole_group(self, group: GroupKey) -> None:
-        if self._group_fit.has_enough_places(group):
+    def _note_whole_group(self, group: GroupKey | None) -> None:
+        if group is not None and self._group_fit.has_enough_places(group):
             self._whole_groups[group] = None
             self._failing_groups.pop(group, None)
 

@@ -121,7 +121,11 @@ class GroupFit:
         minimum = self._find_minimum(group)
         if minimum is None:
             return False
-        members = self._ledger.list_group(group)
+        members, places = self._ledger.list_group(group), self._ledger.places
+        if sum(bool(pod.node_name) or places.has_place(pod.uid) for pod in members) < minimum:
+            return False  # most calls end here: each place that is named asks, in a large group hundreds of times
+        if not self._groups.get_topology_key(group):
+            return True
         unbound = [pod for pod in members if not self._is_placed(pod)]
         held_on = Counter(node_set for pod in unbound for node_set in self._list_node_sets_of(pod, group))
         return len(members) - len(unbound) + max(held_on.values(), default=0) >= minimum

@@ -140,6 +140,9 @@ class Places:
         """Pod by pod."""
         return chain.from_iterable(places.values() for places in self._by_pod.values())
 
+    def has_place(self, uid: str) -> bool:
+        return uid in self._by_pod
+
     def list_places_of(self, uid: str) -> list[Place]:
         """The oldest first, here and in other lists of one pod's places."""
         return list(self._by_pod.get(uid, {}).values())
