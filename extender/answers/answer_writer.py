@@ -23,7 +23,7 @@ from typing import NamedTuple
 from cachetools import LRUCache
 
 from extender.answers.refusal_text import describe_refusal
-from extender.answers.untold_pods import Refusal, UntoldPods
+from extender.answers.untold_pods import UntoldPods
 from extender.events import EventReason, ExtenderEventRecorder
 from extender.state.group_fit import GroupFit
 from extender.state.ledger import Ledger
@@ -127,9 +127,9 @@ class AnswerWriter:
         """Tell the pods that were never told, those first that were created first, and then the others."""
         if not self._untold or self._clock() < self._paused_until or self._readiness.find_unready_reason():
             return
-        for pod, refusal in await self._find_next():
+        for pod in await self._find_next():
             await self._prepare_pod(pod)
-            answer = self._find_answer(pod, refusal)
+            answer = self._find_answer(pod)
             if answer is not None and answer.reason.condition_reason != pod.told_reason:
                 await self._tell_pod(pod, answer)
             else:
@@ -137,13 +137,13 @@ class AnswerWriter:
             if self._clock() < self._paused_until:
                 return
 
-    async def _find_next(self) -> list[tuple[Pod, Refusal]]:
+    async def _find_next(self) -> list[Pod]:
         """In slices, since thousands may wait: calls are answered in between."""
-        first: list[tuple[Pod, Refusal]] = []
+        first: list[Pod] = []
         uids = self._untold.list_uids()
         for start in range(0, len(uids), PODS_PER_SLICE):
             due = chain(first, self._list_due(uids[start : start + PODS_PER_SLICE]))
-            first = heapq.nsmallest(PODS_PER_ROUND, due, key=lambda each: self._rank_pod(each[0]))
+            first = heapq.nsmallest(PODS_PER_ROUND, due, key=self._rank_pod)
             await asyncio.sleep(0)
         return first
 
@@ -160,7 +160,7 @@ class AnswerWriter:
             await asyncio.sleep(0)
             self._nominator.note_caller(pod)
 
-    def _list_due(self, uids: Iterable[str]) -> Iterator[tuple[Pod, Refusal]]:
+    def _list_due(self, uids: Iterable[str]) -> Iterator[Pod]:
         now = self._clock()
         for uid in uids:
             refusal = self._untold.get_refusal(uid)
@@ -173,17 +173,18 @@ class AnswerWriter:
             elif not pod.is_waiting:
                 self._untold.forget_pod(uid)
             elif now >= refusal.refused_since + PATIENCE_SECONDS and now >= self._get_next_turn(uid):
-                yield pod, refusal
+                yield pod
 
     def _get_next_turn(self, uid: str) -> float:
         turn = self._turns.get(uid)
         return 0.0 if turn is None else turn.next_at
 
-    def _find_answer(self, pod: Pod, refusal: Refusal) -> RefusalAnswer | None:
-        """As of now; None if a node would take the pod, or took it."""
+    def _find_answer(self, pod: Pod) -> RefusalAnswer | None:
+        """As of now; None if a node would take the pod, or took it, or filter let one pass while it was looked at."""
         request = pod.request
         current = self._ledger.get_pod(pod.uid)
-        if request is None or current is None or not current.is_waiting:
+        refusal = self._untold.get_refusal(pod.uid)
+        if request is None or refusal is None or current is None or not current.is_waiting:
             return None
         self._nominator.note_caller(pod)
         names = self._untold.list_names(refusal)

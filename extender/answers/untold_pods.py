@@ -101,9 +101,12 @@ class NodeNumbers:
         names = names if isinstance(names, frozenset) else frozenset(names)
         packed = self._packed.get(names)
         if packed is None:
-            self._names.update(dict.fromkeys(names))
-            digits = bytes(map(names.__contains__, self._names)).translate(_DIGITS)
-            packed = self._packed[names] = PackedNames(int(digits[::-1] or b"0", 2))
+            bits = bytes(map(names.__contains__, self._names))
+            if bits.count(1) < len(names):
+                self._names.update(dict.fromkeys(names))
+                bits = bytes(map(names.__contains__, self._names))
+            digits = bits[::-1].translate(_DIGITS)
+            packed = self._packed[names] = PackedNames(int(digits or b"0", 2))
         return packed
 
     def unpack(self, packed: PackedNames) -> frozenset[str]:

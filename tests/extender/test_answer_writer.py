@@ -159,6 +159,18 @@ async def test_calls_are_answered_while_thousands_of_refused_pods_are_looked_thr
     assert [name for name, _ in list_told(desk)] == [f"p{count - 1}", f"p{count - 2}"]
 
 
+async def test_names_that_are_forgotten_while_a_pod_is_looked_at_are_not_mistaken_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk = start_desk(75)
+    refuse(desk, "p", pod_request(20))
+    looking = await begin_to_look(desk)
+    monkeypatch.setattr("extender.answers.untold_pods.MAX_NODES", 1)
+    refuse(desk, "q", pod_request(20), names=("t",))
+    await looking
+    assert list_told(desk) == []
+
+
 async def test_a_pod_that_is_bound_while_it_is_looked_at_is_told_nothing() -> None:
     desk = start_desk(75)
     refuse(desk, "p", pod_request(20))

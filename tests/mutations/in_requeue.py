@@ -20,8 +20,8 @@ WAITING: Mapping[str, Mutation] = {
     ),
     "the youngest refused pods are told first": Mutation(
         "extender/answers/answer_writer.py",
-        "first = heapq.nsmallest(PODS_PER_ROUND, due, key=lambda each: self._rank_pod(each[0]))",
-        "first = heapq.nlargest(PODS_PER_ROUND, due, key=lambda each: self._rank_pod(each[0]))",
+        "first = heapq.nsmallest(PODS_PER_ROUND, due, key=self._rank_pod)",
+        "first = heapq.nlargest(PODS_PER_ROUND, due, key=self._rank_pod)",
         f"{ANSWERS}::test_two_pods_are_told_in_a_second_and_the_oldest_first",
     ),
     "the nearest node is the one with least room": Mutation(
