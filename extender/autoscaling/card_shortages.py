@@ -57,9 +57,8 @@ async def find_shortages(
     Other tasks run in between, while `pause` is awaited, so it is as right as the ledger was during the call.
     """
     shortages: dict[str, CardShortage] = {}
-    for count, (shape, pods) in enumerate(await _list_shapes(ledger, rules, pause)):
-        if not may_use_new_node(shape.rules, unusable_labels):
-            continue
+    for count, (shape, pods) in enumerate(await _list_shapes(ledger, rules, pause, unusable_labels)):
+        await pause()
         if nodes := await _list_seeming(ledger, rules, pause, shape, is_remembered=count < REMEMBERED_SHAPES):
             shortages[shape.name] = CardShortage(shape, pods, tuple(nodes))
         if len(shortages) == MAX_SHORTAGES:
@@ -67,14 +66,16 @@ async def find_shortages(
     return shortages
 
 
-async def _list_shapes(ledger: Ledger, rules: NodeRules, pause: Pause) -> Sequence[tuple[PodShape, Mapping[str, Pod]]]:
+async def _list_shapes(
+    ledger: Ledger, rules: NodeRules, pause: Pause, unusable_labels: Collection[str]
+) -> Sequence[tuple[PodShape, Mapping[str, Pod]]]:
     """Each with its pods, by uid; first the shape of the pod that has waited longest."""
     shapes: dict[PodShape, dict[str, Pod]] = {}
     first: dict[PodShape, tuple[str, str]] = {}
     for count, pod in enumerate(ledger.list_unbound_pods(), start=1):
         if count % VISITS_PER_SLICE == 0:
             await pause()
-        if shape := _find_shape(pod, rules):
+        if (shape := _find_shape(pod, rules)) and may_use_new_node(shape.rules, unusable_labels):
             shapes.setdefault(shape, {})[pod.uid] = pod
             first[shape] = min(first.get(shape, get_age_key(pod)), get_age_key(pod))
     return sorted(shapes.items(), key=lambda item: first[item[0]])

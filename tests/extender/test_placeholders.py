@@ -101,7 +101,7 @@ async def test_a_placeholder_goes_between_two_slices_of_a_plan(monkeypatch: pyte
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     await world.at(SHORT_SECONDS + PLAN_INTERVAL_SECONDS)
-    assert standing == [1, 0]
+    assert standing == [1, 0, 0]  # twice for the pods, once for their shape
 
 
 async def test_a_placeholder_goes_while_nodes_are_read_for_another_one() -> None:
