@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -230,6 +231,17 @@ async def test_a_pod_that_may_not_be_read_is_reported_as_refused(tmp_path: Path)
     async with run_ui(tmp_path, CLUSTER, rights=PodRights({"default"}), namespaces=["default"]) as site:
         answer = await site.ask("/pods/secret/theirs")
     assert (answer.status, "the API server refused: 403" in answer.text) == (502, True)
+
+
+async def test_a_pod_under_rules_that_cannot_be_read_is_explained_by_itself(tmp_path: Path) -> None:
+    """They name labels of its namespace, and the reader may not list namespaces."""
+    config = tmp_path / "extender.yaml"
+    profile = {"name": "s", "policy": "spread", "users": {"namespace_labels": {"team": "a"}}}
+    head = {"apiVersion": "vrampack.dev/v1", "kind": "ExtenderConfiguration"}
+    config.write_text(json.dumps({**head, "profiles": [profile]}))
+    async with run_ui(tmp_path, CLUSTER, rights=PodRights({"default"}), namespaces=["default"], config=config) as site:
+        answer = await site.ask("/pods/default/late")
+    assert (answer.status, "You may not list namespaces, whose labels" in answer.text) == (200, True)
 
 
 async def test_reading_again_shows_what_changed(tmp_path: Path) -> None:

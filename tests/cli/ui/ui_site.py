@@ -84,6 +84,7 @@ async def run_ui(
     metrics_url: str = "",
     own_namespace: str = "",
     report_file: Path | None = None,
+    config: Path | None = None,
     is_logged_in: bool = True,
 ) -> AsyncIterator[UiSite]:
     """The pages of these objects until the block ends. Without `rights` the reader may list everything."""
@@ -93,7 +94,7 @@ async def run_ui(
             (api.restore if each["kind"] == "Pod" else api.create)(each)
         url = api.url if rights is None else await stack.enter_async_context(run_authorizer(api.url, rights))
         kubeconfig = write_kubeconfig(folder, url)
-        settings = load_settings(None)
+        settings = load_settings(config)
         api_client = Api(await load_credentials(kubeconfig, None))
         reader = ClusterReader(api_client, settings, namespaces, metrics_url, own_namespace=own_namespace)
         stack.push_async_callback(reader.close)
